@@ -1,0 +1,1 @@
+"""Durable state: one protocol (``api``), three stores (memory, embedded, etcd), one contract test suite."""

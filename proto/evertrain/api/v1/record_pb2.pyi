@@ -1,0 +1,385 @@
+from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Mapping, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class JobStateRecord(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    JOB_STATE_RECORD_UNSPECIFIED: _ClassVar[JobStateRecord]
+    JOB_STATE_RECORD_QUEUED: _ClassVar[JobStateRecord]
+    JOB_STATE_RECORD_PLACING: _ClassVar[JobStateRecord]
+    JOB_STATE_RECORD_STARTING: _ClassVar[JobStateRecord]
+    JOB_STATE_RECORD_RUNNING: _ClassVar[JobStateRecord]
+    JOB_STATE_RECORD_RECOVERING: _ClassVar[JobStateRecord]
+    JOB_STATE_RECORD_RESIZING: _ClassVar[JobStateRecord]
+    JOB_STATE_RECORD_SUSPENDED: _ClassVar[JobStateRecord]
+    JOB_STATE_RECORD_SUCCEEDED: _ClassVar[JobStateRecord]
+    JOB_STATE_RECORD_FAILED: _ClassVar[JobStateRecord]
+    JOB_STATE_RECORD_CANCELLED: _ClassVar[JobStateRecord]
+
+class CheckpointStateRecord(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    CHECKPOINT_STATE_RECORD_UNSPECIFIED: _ClassVar[CheckpointStateRecord]
+    CHECKPOINT_STATE_RECORD_WRITING: _ClassVar[CheckpointStateRecord]
+    CHECKPOINT_STATE_RECORD_COMMITTED: _ClassVar[CheckpointStateRecord]
+    CHECKPOINT_STATE_RECORD_VERIFIED: _ClassVar[CheckpointStateRecord]
+    CHECKPOINT_STATE_RECORD_PROVEN: _ClassVar[CheckpointStateRecord]
+    CHECKPOINT_STATE_RECORD_EXPIRED: _ClassVar[CheckpointStateRecord]
+    CHECKPOINT_STATE_RECORD_CORRUPT: _ClassVar[CheckpointStateRecord]
+JOB_STATE_RECORD_UNSPECIFIED: JobStateRecord
+JOB_STATE_RECORD_QUEUED: JobStateRecord
+JOB_STATE_RECORD_PLACING: JobStateRecord
+JOB_STATE_RECORD_STARTING: JobStateRecord
+JOB_STATE_RECORD_RUNNING: JobStateRecord
+JOB_STATE_RECORD_RECOVERING: JobStateRecord
+JOB_STATE_RECORD_RESIZING: JobStateRecord
+JOB_STATE_RECORD_SUSPENDED: JobStateRecord
+JOB_STATE_RECORD_SUCCEEDED: JobStateRecord
+JOB_STATE_RECORD_FAILED: JobStateRecord
+JOB_STATE_RECORD_CANCELLED: JobStateRecord
+CHECKPOINT_STATE_RECORD_UNSPECIFIED: CheckpointStateRecord
+CHECKPOINT_STATE_RECORD_WRITING: CheckpointStateRecord
+CHECKPOINT_STATE_RECORD_COMMITTED: CheckpointStateRecord
+CHECKPOINT_STATE_RECORD_VERIFIED: CheckpointStateRecord
+CHECKPOINT_STATE_RECORD_PROVEN: CheckpointStateRecord
+CHECKPOINT_STATE_RECORD_EXPIRED: CheckpointStateRecord
+CHECKPOINT_STATE_RECORD_CORRUPT: CheckpointStateRecord
+
+class NodeRangeRecord(_message.Message):
+    __slots__ = ("min", "max", "multiple_of")
+    MIN_FIELD_NUMBER: _ClassVar[int]
+    MAX_FIELD_NUMBER: _ClassVar[int]
+    MULTIPLE_OF_FIELD_NUMBER: _ClassVar[int]
+    min: int
+    max: int
+    multiple_of: int
+    def __init__(self, min: _Optional[int] = ..., max: _Optional[int] = ..., multiple_of: _Optional[int] = ...) -> None: ...
+
+class CheckpointPolicyRecord(_message.Message):
+    __slots__ = ("dir", "every_steps", "keep")
+    DIR_FIELD_NUMBER: _ClassVar[int]
+    EVERY_STEPS_FIELD_NUMBER: _ClassVar[int]
+    KEEP_FIELD_NUMBER: _ClassVar[int]
+    dir: str
+    every_steps: int
+    keep: int
+    def __init__(self, dir: _Optional[str] = ..., every_steps: _Optional[int] = ..., keep: _Optional[int] = ...) -> None: ...
+
+class RetryPolicyRecord(_message.Message):
+    __slots__ = ("max_failures", "max_without_progress")
+    MAX_FAILURES_FIELD_NUMBER: _ClassVar[int]
+    MAX_WITHOUT_PROGRESS_FIELD_NUMBER: _ClassVar[int]
+    max_failures: int
+    max_without_progress: int
+    def __init__(self, max_failures: _Optional[int] = ..., max_without_progress: _Optional[int] = ...) -> None: ...
+
+class LogPolicyRecord(_message.Message):
+    __slots__ = ("bytes_max", "files_max")
+    BYTES_MAX_FIELD_NUMBER: _ClassVar[int]
+    FILES_MAX_FIELD_NUMBER: _ClassVar[int]
+    bytes_max: int
+    files_max: int
+    def __init__(self, bytes_max: _Optional[int] = ..., files_max: _Optional[int] = ...) -> None: ...
+
+class JobSpecRecord(_message.Message):
+    __slots__ = ("name", "script", "args", "command", "python", "workdir", "env", "preload", "nodes", "nproc_per_node", "devices_per_worker", "checkpoint", "retry", "logs", "stop_grace_s", "prepare_timeout_s")
+    class EnvEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    SCRIPT_FIELD_NUMBER: _ClassVar[int]
+    ARGS_FIELD_NUMBER: _ClassVar[int]
+    COMMAND_FIELD_NUMBER: _ClassVar[int]
+    PYTHON_FIELD_NUMBER: _ClassVar[int]
+    WORKDIR_FIELD_NUMBER: _ClassVar[int]
+    ENV_FIELD_NUMBER: _ClassVar[int]
+    PRELOAD_FIELD_NUMBER: _ClassVar[int]
+    NODES_FIELD_NUMBER: _ClassVar[int]
+    NPROC_PER_NODE_FIELD_NUMBER: _ClassVar[int]
+    DEVICES_PER_WORKER_FIELD_NUMBER: _ClassVar[int]
+    CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
+    RETRY_FIELD_NUMBER: _ClassVar[int]
+    LOGS_FIELD_NUMBER: _ClassVar[int]
+    STOP_GRACE_S_FIELD_NUMBER: _ClassVar[int]
+    PREPARE_TIMEOUT_S_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    script: str
+    args: _containers.RepeatedScalarFieldContainer[str]
+    command: _containers.RepeatedScalarFieldContainer[str]
+    python: str
+    workdir: str
+    env: _containers.ScalarMap[str, str]
+    preload: _containers.RepeatedScalarFieldContainer[str]
+    nodes: NodeRangeRecord
+    nproc_per_node: int
+    devices_per_worker: int
+    checkpoint: CheckpointPolicyRecord
+    retry: RetryPolicyRecord
+    logs: LogPolicyRecord
+    stop_grace_s: float
+    prepare_timeout_s: float
+    def __init__(self, name: _Optional[str] = ..., script: _Optional[str] = ..., args: _Optional[_Iterable[str]] = ..., command: _Optional[_Iterable[str]] = ..., python: _Optional[str] = ..., workdir: _Optional[str] = ..., env: _Optional[_Mapping[str, str]] = ..., preload: _Optional[_Iterable[str]] = ..., nodes: _Optional[_Union[NodeRangeRecord, _Mapping]] = ..., nproc_per_node: _Optional[int] = ..., devices_per_worker: _Optional[int] = ..., checkpoint: _Optional[_Union[CheckpointPolicyRecord, _Mapping]] = ..., retry: _Optional[_Union[RetryPolicyRecord, _Mapping]] = ..., logs: _Optional[_Union[LogPolicyRecord, _Mapping]] = ..., stop_grace_s: _Optional[float] = ..., prepare_timeout_s: _Optional[float] = ...) -> None: ...
+
+class CheckpointRecord(_message.Message):
+    __slots__ = ("step", "generation", "path", "digest", "bytes_total", "world_size", "registered_at", "save_s", "state", "note")
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
+    BYTES_TOTAL_FIELD_NUMBER: _ClassVar[int]
+    WORLD_SIZE_FIELD_NUMBER: _ClassVar[int]
+    REGISTERED_AT_FIELD_NUMBER: _ClassVar[int]
+    SAVE_S_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    NOTE_FIELD_NUMBER: _ClassVar[int]
+    step: int
+    generation: int
+    path: str
+    digest: str
+    bytes_total: int
+    world_size: int
+    registered_at: float
+    save_s: float
+    state: CheckpointStateRecord
+    note: str
+    def __init__(self, step: _Optional[int] = ..., generation: _Optional[int] = ..., path: _Optional[str] = ..., digest: _Optional[str] = ..., bytes_total: _Optional[int] = ..., world_size: _Optional[int] = ..., registered_at: _Optional[float] = ..., save_s: _Optional[float] = ..., state: _Optional[_Union[CheckpointStateRecord, str]] = ..., note: _Optional[str] = ...) -> None: ...
+
+class MemberRecord(_message.Message):
+    __slots__ = ("node", "rank_first")
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    RANK_FIRST_FIELD_NUMBER: _ClassVar[int]
+    node: str
+    rank_first: int
+    def __init__(self, node: _Optional[str] = ..., rank_first: _Optional[int] = ...) -> None: ...
+
+class GangRecord(_message.Message):
+    __slots__ = ("generation", "members", "master_addr", "master_port", "restore_path", "restore_digest", "restore_step", "formed_at", "reason", "yielding_since", "yielding_reason", "finished", "yielded")
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    MEMBERS_FIELD_NUMBER: _ClassVar[int]
+    MASTER_ADDR_FIELD_NUMBER: _ClassVar[int]
+    MASTER_PORT_FIELD_NUMBER: _ClassVar[int]
+    RESTORE_PATH_FIELD_NUMBER: _ClassVar[int]
+    RESTORE_DIGEST_FIELD_NUMBER: _ClassVar[int]
+    RESTORE_STEP_FIELD_NUMBER: _ClassVar[int]
+    FORMED_AT_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    YIELDING_SINCE_FIELD_NUMBER: _ClassVar[int]
+    YIELDING_REASON_FIELD_NUMBER: _ClassVar[int]
+    FINISHED_FIELD_NUMBER: _ClassVar[int]
+    YIELDED_FIELD_NUMBER: _ClassVar[int]
+    generation: int
+    members: _containers.RepeatedCompositeFieldContainer[MemberRecord]
+    master_addr: str
+    master_port: int
+    restore_path: str
+    restore_digest: str
+    restore_step: int
+    formed_at: float
+    reason: str
+    yielding_since: float
+    yielding_reason: str
+    finished: _containers.RepeatedScalarFieldContainer[str]
+    yielded: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, generation: _Optional[int] = ..., members: _Optional[_Iterable[_Union[MemberRecord, _Mapping]]] = ..., master_addr: _Optional[str] = ..., master_port: _Optional[int] = ..., restore_path: _Optional[str] = ..., restore_digest: _Optional[str] = ..., restore_step: _Optional[int] = ..., formed_at: _Optional[float] = ..., reason: _Optional[str] = ..., yielding_since: _Optional[float] = ..., yielding_reason: _Optional[str] = ..., finished: _Optional[_Iterable[str]] = ..., yielded: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class RecoveryPhasesRecord(_message.Message):
+    __slots__ = ("detect_ms", "decide_ms", "stop_ms", "restart_ms", "restore_ms", "first_step_ms", "total_ms")
+    DETECT_MS_FIELD_NUMBER: _ClassVar[int]
+    DECIDE_MS_FIELD_NUMBER: _ClassVar[int]
+    STOP_MS_FIELD_NUMBER: _ClassVar[int]
+    RESTART_MS_FIELD_NUMBER: _ClassVar[int]
+    RESTORE_MS_FIELD_NUMBER: _ClassVar[int]
+    FIRST_STEP_MS_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_MS_FIELD_NUMBER: _ClassVar[int]
+    detect_ms: float
+    decide_ms: float
+    stop_ms: float
+    restart_ms: float
+    restore_ms: float
+    first_step_ms: float
+    total_ms: float
+    def __init__(self, detect_ms: _Optional[float] = ..., decide_ms: _Optional[float] = ..., stop_ms: _Optional[float] = ..., restart_ms: _Optional[float] = ..., restore_ms: _Optional[float] = ..., first_step_ms: _Optional[float] = ..., total_ms: _Optional[float] = ...) -> None: ...
+
+class ProcessExitRecord(_message.Message):
+    __slots__ = ("rank", "local_rank", "pid", "code", "message", "after_s", "stopped_by_us")
+    RANK_FIELD_NUMBER: _ClassVar[int]
+    LOCAL_RANK_FIELD_NUMBER: _ClassVar[int]
+    PID_FIELD_NUMBER: _ClassVar[int]
+    CODE_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    AFTER_S_FIELD_NUMBER: _ClassVar[int]
+    STOPPED_BY_US_FIELD_NUMBER: _ClassVar[int]
+    rank: int
+    local_rank: int
+    pid: int
+    code: int
+    message: str
+    after_s: float
+    stopped_by_us: bool
+    def __init__(self, rank: _Optional[int] = ..., local_rank: _Optional[int] = ..., pid: _Optional[int] = ..., code: _Optional[int] = ..., message: _Optional[str] = ..., after_s: _Optional[float] = ..., stopped_by_us: bool = ...) -> None: ...
+
+class GenerationHistoryRecord(_message.Message):
+    __slots__ = ("generation", "nodes", "world_size", "reason", "ended", "formed_at", "ended_at", "restored_step", "first_step", "last_step", "steps_lost", "phases", "exits")
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    NODES_FIELD_NUMBER: _ClassVar[int]
+    WORLD_SIZE_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    ENDED_FIELD_NUMBER: _ClassVar[int]
+    FORMED_AT_FIELD_NUMBER: _ClassVar[int]
+    ENDED_AT_FIELD_NUMBER: _ClassVar[int]
+    RESTORED_STEP_FIELD_NUMBER: _ClassVar[int]
+    FIRST_STEP_FIELD_NUMBER: _ClassVar[int]
+    LAST_STEP_FIELD_NUMBER: _ClassVar[int]
+    STEPS_LOST_FIELD_NUMBER: _ClassVar[int]
+    PHASES_FIELD_NUMBER: _ClassVar[int]
+    EXITS_FIELD_NUMBER: _ClassVar[int]
+    generation: int
+    nodes: int
+    world_size: int
+    reason: str
+    ended: str
+    formed_at: float
+    ended_at: float
+    restored_step: int
+    first_step: int
+    last_step: int
+    steps_lost: int
+    phases: RecoveryPhasesRecord
+    exits: _containers.RepeatedCompositeFieldContainer[ProcessExitRecord]
+    def __init__(self, generation: _Optional[int] = ..., nodes: _Optional[int] = ..., world_size: _Optional[int] = ..., reason: _Optional[str] = ..., ended: _Optional[str] = ..., formed_at: _Optional[float] = ..., ended_at: _Optional[float] = ..., restored_step: _Optional[int] = ..., first_step: _Optional[int] = ..., last_step: _Optional[int] = ..., steps_lost: _Optional[int] = ..., phases: _Optional[_Union[RecoveryPhasesRecord, _Mapping]] = ..., exits: _Optional[_Iterable[_Union[ProcessExitRecord, _Mapping]]] = ...) -> None: ...
+
+class CancelRecord(_message.Message):
+    __slots__ = ("by", "reason", "at")
+    BY_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    AT_FIELD_NUMBER: _ClassVar[int]
+    by: str
+    reason: str
+    at: float
+    def __init__(self, by: _Optional[str] = ..., reason: _Optional[str] = ..., at: _Optional[float] = ...) -> None: ...
+
+class JobRecord(_message.Message):
+    __slots__ = ("name", "incarnation", "spec", "submitted_by", "submitted_at", "state", "reason", "since", "generation", "reserved", "reserved_at", "gang", "checkpoints", "failures", "without_progress", "best_step", "steps_lost", "cancel", "history")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    SPEC_FIELD_NUMBER: _ClassVar[int]
+    SUBMITTED_BY_FIELD_NUMBER: _ClassVar[int]
+    SUBMITTED_AT_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    SINCE_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    RESERVED_FIELD_NUMBER: _ClassVar[int]
+    RESERVED_AT_FIELD_NUMBER: _ClassVar[int]
+    GANG_FIELD_NUMBER: _ClassVar[int]
+    CHECKPOINTS_FIELD_NUMBER: _ClassVar[int]
+    FAILURES_FIELD_NUMBER: _ClassVar[int]
+    WITHOUT_PROGRESS_FIELD_NUMBER: _ClassVar[int]
+    BEST_STEP_FIELD_NUMBER: _ClassVar[int]
+    STEPS_LOST_FIELD_NUMBER: _ClassVar[int]
+    CANCEL_FIELD_NUMBER: _ClassVar[int]
+    HISTORY_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    incarnation: int
+    spec: JobSpecRecord
+    submitted_by: str
+    submitted_at: float
+    state: JobStateRecord
+    reason: str
+    since: float
+    generation: int
+    reserved: _containers.RepeatedScalarFieldContainer[str]
+    reserved_at: float
+    gang: GangRecord
+    checkpoints: _containers.RepeatedCompositeFieldContainer[CheckpointRecord]
+    failures: int
+    without_progress: int
+    best_step: int
+    steps_lost: int
+    cancel: CancelRecord
+    history: _containers.RepeatedCompositeFieldContainer[GenerationHistoryRecord]
+    def __init__(self, name: _Optional[str] = ..., incarnation: _Optional[int] = ..., spec: _Optional[_Union[JobSpecRecord, _Mapping]] = ..., submitted_by: _Optional[str] = ..., submitted_at: _Optional[float] = ..., state: _Optional[_Union[JobStateRecord, str]] = ..., reason: _Optional[str] = ..., since: _Optional[float] = ..., generation: _Optional[int] = ..., reserved: _Optional[_Iterable[str]] = ..., reserved_at: _Optional[float] = ..., gang: _Optional[_Union[GangRecord, _Mapping]] = ..., checkpoints: _Optional[_Iterable[_Union[CheckpointRecord, _Mapping]]] = ..., failures: _Optional[int] = ..., without_progress: _Optional[int] = ..., best_step: _Optional[int] = ..., steps_lost: _Optional[int] = ..., cancel: _Optional[_Union[CancelRecord, _Mapping]] = ..., history: _Optional[_Iterable[_Union[GenerationHistoryRecord, _Mapping]]] = ...) -> None: ...
+
+class CordonRecord(_message.Message):
+    __slots__ = ("by", "reason", "at", "drain", "deadline")
+    BY_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    AT_FIELD_NUMBER: _ClassVar[int]
+    DRAIN_FIELD_NUMBER: _ClassVar[int]
+    DEADLINE_FIELD_NUMBER: _ClassVar[int]
+    by: str
+    reason: str
+    at: float
+    drain: bool
+    deadline: float
+    def __init__(self, by: _Optional[str] = ..., reason: _Optional[str] = ..., at: _Optional[float] = ..., drain: bool = ..., deadline: _Optional[float] = ...) -> None: ...
+
+class NodeRecord(_message.Message):
+    __slots__ = ("name", "identity", "boot_id", "address", "version", "slots", "devices", "labels", "registered_at", "cordon")
+    class LabelsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    IDENTITY_FIELD_NUMBER: _ClassVar[int]
+    BOOT_ID_FIELD_NUMBER: _ClassVar[int]
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    SLOTS_FIELD_NUMBER: _ClassVar[int]
+    DEVICES_FIELD_NUMBER: _ClassVar[int]
+    LABELS_FIELD_NUMBER: _ClassVar[int]
+    REGISTERED_AT_FIELD_NUMBER: _ClassVar[int]
+    CORDON_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    identity: str
+    boot_id: str
+    address: str
+    version: str
+    slots: int
+    devices: _containers.RepeatedScalarFieldContainer[str]
+    labels: _containers.ScalarMap[str, str]
+    registered_at: float
+    cordon: CordonRecord
+    def __init__(self, name: _Optional[str] = ..., identity: _Optional[str] = ..., boot_id: _Optional[str] = ..., address: _Optional[str] = ..., version: _Optional[str] = ..., slots: _Optional[int] = ..., devices: _Optional[_Iterable[str]] = ..., labels: _Optional[_Mapping[str, str]] = ..., registered_at: _Optional[float] = ..., cordon: _Optional[_Union[CordonRecord, _Mapping]] = ...) -> None: ...
+
+class EventRecord(_message.Message):
+    __slots__ = ("sequence", "at", "kind", "job", "node", "generation", "text", "term")
+    SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    AT_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    TERM_FIELD_NUMBER: _ClassVar[int]
+    sequence: int
+    at: float
+    kind: str
+    job: str
+    node: str
+    generation: int
+    text: str
+    term: int
+    def __init__(self, sequence: _Optional[int] = ..., at: _Optional[float] = ..., kind: _Optional[str] = ..., job: _Optional[str] = ..., node: _Optional[str] = ..., generation: _Optional[int] = ..., text: _Optional[str] = ..., term: _Optional[int] = ...) -> None: ...
+
+class RequestRecord(_message.Message):
+    __slots__ = ("request_id", "verb", "target", "at")
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    VERB_FIELD_NUMBER: _ClassVar[int]
+    TARGET_FIELD_NUMBER: _ClassVar[int]
+    AT_FIELD_NUMBER: _ClassVar[int]
+    request_id: str
+    verb: str
+    target: str
+    at: float
+    def __init__(self, request_id: _Optional[str] = ..., verb: _Optional[str] = ..., target: _Optional[str] = ..., at: _Optional[float] = ...) -> None: ...

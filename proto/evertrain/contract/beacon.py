@@ -1,0 +1,100 @@
+"""What the trainer library and its launcher tell each other.
+
+Worker to launcher: :class:`Hello` first, then reports. Launcher to worker:
+:class:`Wish`, the whole of what is wanted of the worker now (level-triggered:
+the latest one counts, a repeat changes nothing).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Phase(StrEnum):
+    """What a worker is doing, as far as it tells."""
+
+    INITIALIZING = "initializing"
+    RESTORING = "restoring"
+    TRAINING = "training"
+    SAVING = "saving"
+    STOPPING = "stopping"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hello:
+    """First message of a worker."""
+
+    rank: int
+    pid: int
+    generation: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PhaseChanged:
+    """The worker entered ``phase``; ``step`` steps are complete."""
+
+    phase: Phase
+    step: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """``step`` steps of the whole job are complete (not only of this generation)."""
+
+    step: int
+    loss: float | None = None
+    tokens: int | None = None
+    """Tokens (or samples) consumed by the whole job up to and including ``step``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointCommitted:
+    """A checkpoint is complete on storage: its commit marker was written last and synced."""
+
+    step: int
+    path: str
+    digest: str
+    """SHA-256 of the manifest, in hex."""
+    bytes_total: int
+    world_size: int
+    save_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointFailed:
+    """A save did not complete; training goes on."""
+
+    step: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointRefused:
+    """The checkpoint this worker was told to restore from failed verification."""
+
+    path: str
+    part: str
+    """File name of the shard, or of the manifest."""
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Restored:
+    """The worker's state was restored from a checkpoint whose digests matched."""
+
+    step: int
+    path: str
+    restore_s: float
+
+
+WorkerReport = Hello | PhaseChanged | Progress | CheckpointCommitted | CheckpointFailed | CheckpointRefused | Restored
+WORKER_REPORTS = (Hello, PhaseChanged, Progress, CheckpointCommitted, CheckpointFailed, CheckpointRefused, Restored)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """What the launcher wants of the worker, at its next step boundary."""
+
+    save_and_yield: bool = False
+    """Save a checkpoint, then exit with ``WorkerExit.YIELDED``."""

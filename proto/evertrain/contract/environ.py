@@ -1,0 +1,35 @@
+"""The environment variables a worker gets, besides torchrun's own.
+
+torchrun's contract (``RANK``, ``LOCAL_RANK``, ``WORLD_SIZE``, ``LOCAL_WORLD_SIZE``,
+``GROUP_RANK``, ``GROUP_WORLD_SIZE``, ``ROLE_RANK``, ``ROLE_NAME``, ``ROLE_WORLD_SIZE``,
+``MASTER_ADDR``, ``MASTER_PORT``, ``TORCHELASTIC_RESTART_COUNT``,
+``TORCHELASTIC_MAX_RESTARTS``, ``TORCHELASTIC_RUN_ID``, ``TORCHELASTIC_USE_AGENT_STORE``,
+``TORCHELASTIC_ERROR_FILE``, ``TORCH_NCCL_ASYNC_ERROR_HANDLING``, ``OMP_NUM_THREADS``)
+is documented at https://docs.pytorch.org/docs/stable/elastic/run.html and set
+by the launcher in full.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+BEACON: Final = "EVERTRAIN_BEACON"
+"""Path of the launcher's unix socket that the trainer library reports to."""
+JOB: Final = "EVERTRAIN_JOB"
+"""Name of the job."""
+GENERATION: Final = "EVERTRAIN_GENERATION"
+"""Generation of the gang, a positive integer."""
+CHECKPOINT_DIR: Final = "EVERTRAIN_CHECKPOINT_DIR"
+"""Directory that holds the job's checkpoints; absent when the job declared none."""
+CHECKPOINT_EVERY: Final = "EVERTRAIN_CHECKPOINT_EVERY_STEPS"
+"""Save after every so many steps; absent when only the script decides."""
+CHECKPOINT_KEEP: Final = "EVERTRAIN_CHECKPOINT_KEEP"
+"""How many committed checkpoints to keep."""
+RESTORE: Final = "EVERTRAIN_RESTORE"
+"""Directory of the checkpoint to restore from; absent on a fresh start."""
+RESTORE_DIGEST: Final = "EVERTRAIN_RESTORE_DIGEST"
+"""Digest of that checkpoint's manifest as the coordinator registered it."""
+NODE: Final = "EVERTRAIN_NODE"
+"""Name of the node."""
+OWNER: Final = "EVERTRAIN_OWNER"
+"""Mark on every process of a job on a node, by which the agent finds orphans."""

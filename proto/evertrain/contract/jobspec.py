@@ -1,0 +1,79 @@
+"""A job as it was submitted: the resolved specification, in plain dataclasses.
+
+Validation with messages for people is :mod:`evertrain.jobspec`'s; this form is
+what every component carries, stores and compares.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeRange:
+    """How many nodes a gang may have. A multiple of ``multiple_of`` between ``min`` and ``max``."""
+
+    min: int
+    max: int
+    multiple_of: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointPolicy:
+    """Where and how often state is saved."""
+
+    dir: str = ""
+    """Directory on storage that every node of the job reaches. Empty: the job saves nothing."""
+    every_steps: int = 0
+    """Save after every so many steps. 0: only the script and requests decide."""
+    keep: int = 3
+    """How many checkpoints stay on storage, at least 1."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetryPolicy:
+    """When to give up. Failures of nodes are not charged to the job."""
+
+    max_failures: int = 10
+    """Failures of the job's own processes before it is stopped."""
+    max_without_progress: int = 3
+    """Consecutive generations that completed no new step before it is stopped."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogPolicy:
+    """Limits of one rank's log file on its node."""
+
+    bytes_max: int = 64 << 20
+    files_max: int = 4
+    """Files kept for each rank, the current one included."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobSpec:
+    """What to run, on how much, and how to treat it. Exactly one of ``script`` and ``command`` is set."""
+
+    name: str
+    script: str = ""
+    """Python file, run as torchrun would run it, in a process forked from a warm spare."""
+    args: tuple[str, ...] = ()
+    command: tuple[str, ...] = ()
+    """Program and arguments, started with exec; no warm spare."""
+    python: str = ""
+    """Interpreter of the job's environment. Empty: the one the agent runs with."""
+    workdir: str = ""
+    env: Mapping[str, str] = field(default_factory=dict)
+    preload: tuple[str, ...] = ()
+    """Modules the warm spare imports besides torch."""
+    nodes: NodeRange = NodeRange(min=1, max=1)
+    nproc_per_node: int = 1
+    devices_per_worker: int = 0
+    """GPUs handed to each worker through CUDA_VISIBLE_DEVICES."""
+    checkpoint: CheckpointPolicy = CheckpointPolicy()
+    retry: RetryPolicy = RetryPolicy()
+    logs: LogPolicy = LogPolicy()
+    stop_grace_s: float = 10.0
+    """Time between SIGTERM and SIGKILL when workers are stopped."""
+    prepare_timeout_s: float = 120.0
+    """How long a node may take to import torch and the preloads."""
