@@ -40,7 +40,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as scratch:
         generate(Path(scratch))
         fresh = {path.relative_to(scratch): path.read_bytes() for path in Path(scratch).rglob("*_pb2*")}
-    committed = {path.relative_to(ROOT): path.read_bytes() for path in ROOT.rglob("*_pb2*.py*") if "__pycache__" not in path.parts}
+    stubs = [path for path in ROOT.rglob("*_pb2*.py*") if "__pycache__" not in path.parts]
+    committed = {path.relative_to(ROOT): path.read_bytes() for path in stubs}
     stale = sorted(str(path) for path in fresh.keys() | committed.keys() if fresh.get(path) != committed.get(path))
     for path in stale:
         print(f"proto/{path}: error: not what its .proto generates, run `make proto`")

@@ -19,14 +19,30 @@ import types
 import typing
 from collections.abc import Callable, Mapping
 from enum import Enum
-from functools import cache
-from typing import Any, TypeVar, Union
+from typing import Any, Final, TypeVar, Union
 
-from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescriptor
+from evertrain.contract.wire import field_types
+from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
 M = TypeVar("M", bound=Message)
 T = TypeVar("T")
+
+
+_SCALARS: Final[dict[type, frozenset[int]]] = {
+    str: frozenset({FieldDescriptor.TYPE_STRING}),
+    bytes: frozenset({FieldDescriptor.TYPE_BYTES}),
+    bool: frozenset({FieldDescriptor.TYPE_BOOL}),
+    float: frozenset({FieldDescriptor.TYPE_DOUBLE}),
+    int: frozenset(
+        {
+            FieldDescriptor.TYPE_INT32,
+            FieldDescriptor.TYPE_INT64,
+            FieldDescriptor.TYPE_UINT32,
+            FieldDescriptor.TYPE_UINT64,
+        }
+    ),
+}
 
 
 class MirrorError(ValueError):
@@ -46,35 +62,45 @@ def from_message(kind: type[T], message: Message) -> T:
     return kind(**present)
 
 
-def differences(kind: type, descriptor: Descriptor) -> list[str]:
+def differences(kind: type, descriptor: Any) -> list[str]:
     """Why ``kind`` does not mirror the message, in words; empty when it does."""
     where = f"{kind.__name__} and {descriptor.full_name}"
-    ours, theirs = _hints(kind), dict(descriptor.fields_by_name)
+    ours, theirs = field_types(kind), dict(descriptor.fields_by_name)
     found = [f"{where}: {name} is only in one of them" for name in sorted(set(ours) ^ set(theirs))]
     for name in sorted(set(ours) & set(theirs)):
-        field, (base, optional) = theirs[name], _unwrap(ours[name])
-        if typing.get_origin(base) is tuple:
-            base = typing.get_args(base)[0]
-            if not _repeated(field):
-                found.append(f"{where}: {name} is repeated in one of them only")
-        if dataclasses.is_dataclass(base):
-            if field.message_type is None:
-                found.append(f"{where}: {name} is a message in one of them only")
-            else:
-                found += differences(typing.cast(type, base), field.message_type)
-        elif isinstance(base, type) and issubclass(base, Enum):
-            names = set() if field.enum_type is None else {value.name for value in field.enum_type.values}
-            lost = {_enum_name(field.enum_type, member) for member in base} - names if field.enum_type else {"all"}
-            found += [f"{where}: {name} lacks {value}" for value in sorted(lost)]
-        elif optional and not field.has_presence:
-            found.append(f"{where}: {name} must be optional in the message")
+        found += _field_differences(f"{where}: {name}", ours[name], theirs[name])
     return found
 
 
-@cache
-def _hints(kind: type) -> dict[str, Any]:
-    hints = typing.get_type_hints(kind)
-    return {field.name: hints[field.name] for field in dataclasses.fields(kind)}
+def _field_differences(where: str, hint: Any, field: Any) -> list[str]:
+    base, optional = _unwrap(hint)
+    origin = typing.get_origin(base)
+    if origin is not None and issubclass(origin, Mapping):
+        is_map = field.message_type is not None and field.message_type.GetOptions().map_entry
+        return [] if is_map else [f"{where} is a map in one of them only"]
+    if (origin is tuple) != is_repeated(field):
+        return [f"{where} is repeated in one of them only"]
+    if origin is tuple:
+        (base, _) = _unwrap(typing.get_args(base)[0])
+    found = _item_differences(where, base, field)
+    if optional and not field.has_presence:
+        found.append(f"{where} must be optional in the message")
+    return found
+
+
+def _item_differences(where: str, base: type, field: Any) -> list[str]:
+    if dataclasses.is_dataclass(base):
+        is_message = field.message_type is not None
+        return differences(base, field.message_type) if is_message else [f"{where} is a message in one of them only"]
+    if issubclass(base, Enum):
+        if field.enum_type is None:
+            return [f"{where} is an enum in one of them only"]
+        ours = {_enum_name(field.enum_type, member) for member in base}
+        theirs = {value.name for value in field.enum_type.values if value.number != 0}
+        return [f"{where}: {value} is only in one of them" for value in sorted(ours ^ theirs)]
+    if field.type not in _SCALARS[base]:
+        return [f"{where} is {base.__name__} in the dataclass and of another type in the message"]
+    return []
 
 
 def _unwrap(hint: Any) -> tuple[Any, bool]:
@@ -90,17 +116,18 @@ def _unwrap(hint: Any) -> tuple[Any, bool]:
             return hint, optional
 
 
-def _repeated(field: FieldDescriptor) -> bool:
-    return bool(field.is_repeated) if hasattr(field, "is_repeated") else field.label == FieldDescriptor.LABEL_REPEATED
+def is_repeated(field: Any) -> bool:
+    # protobuf 7 has is_repeated only, 5.29 has label only.
+    return bool(field.is_repeated) if hasattr(field, "is_repeated") else field.label == field.LABEL_REPEATED
 
 
-def _enum_name(enum: EnumDescriptor, member: Enum) -> str:
+def _enum_name(enum: Any, member: Enum) -> str:
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", enum.name).upper() + "_" + member.name
 
 
 def _fill(value: Any, message: Message) -> None:
-    fields = message.DESCRIPTOR.fields_by_name
-    for name in _hints(type(value)):
+    fields: Any = message.DESCRIPTOR.fields_by_name
+    for name in field_types(type(value)):
         item = getattr(value, name)
         if item is None:
             continue
@@ -127,13 +154,19 @@ def _fill_repeated(items: tuple[Any, ...], target: Any) -> None:
         target.extend(items)
 
 
-@cache
-def _readers(kind: type, message_type: type[Message]) -> tuple[tuple[str, Callable[[Message], Any]], ...]:
-    fields = message_type.DESCRIPTOR.fields_by_name
-    return tuple((name, _reader(name, hint, fields[name])) for name, hint in _hints(kind).items())
+_Reader = Callable[[Message], Any]
+_KNOWN: Final[dict[tuple[type, type[Message]], tuple[tuple[str, _Reader], ...]]] = {}
 
 
-def _reader(name: str, hint: Any, field: FieldDescriptor) -> Callable[[Message], Any]:
+def _readers(kind: type, message_type: type[Message]) -> tuple[tuple[str, _Reader], ...]:
+    if (kind, message_type) not in _KNOWN:
+        fields = message_type.DESCRIPTOR.fields_by_name
+        readers = tuple((name, _reader(name, hint, fields[name])) for name, hint in field_types(kind).items())
+        _KNOWN[kind, message_type] = readers
+    return _KNOWN[kind, message_type]
+
+
+def _reader(name: str, hint: Any, field: Any) -> _Reader:
     base, optional = _unwrap(hint)
     origin = typing.get_origin(base)
     if origin is tuple:
@@ -155,7 +188,7 @@ def _reader(name: str, hint: Any, field: FieldDescriptor) -> Callable[[Message],
     return lambda message: getattr(message, name)
 
 
-def _enum_reader(name: str, kind: type[Enum], enum: EnumDescriptor) -> Callable[[Message], Any]:
+def _enum_reader(name: str, kind: type[Enum], enum: Any) -> _Reader:
     by_number = {enum.values_by_name[_enum_name(enum, member)].number: member for member in kind}
 
     def read(message: Message) -> Enum:

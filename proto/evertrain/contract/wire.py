@@ -16,16 +16,19 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import struct
 import types
 import typing
 from collections.abc import Iterator, Mapping
 from enum import Enum
-from functools import cache
 from typing import Any, Final, TypeVar, Union
 
 FRAME_BYTES_MAX: Final = 1 << 20
 _LENGTH: Final = struct.Struct(">I")
+# What protobuf takes, so that nothing that passed this boundary can fail at the next one.
+_INTEGERS: Final = 1 << 63
+_SURROGATE: Final = re.compile("[\ud800-\udfff]")
 
 T = TypeVar("T")
 
@@ -44,7 +47,7 @@ class Malformed(WireError):
 
 def to_dict(message: Any) -> dict[str, Any]:
     """The JSON form of a dataclass instance: tuples become lists, enums their values."""
-    return {name: _plain(getattr(message, name)) for name in _fields(type(message))}
+    return {name: _plain(getattr(message, name)) for name in field_types(type(message))}
 
 
 def from_dict(kind: type[T], value: object, *, where: str = "") -> T:
@@ -52,7 +55,7 @@ def from_dict(kind: type[T], value: object, *, where: str = "") -> T:
     where = where or kind.__name__
     if not isinstance(value, dict):
         raise Malformed(f"{where}: expected an object, got {type(value).__name__}")
-    fields = _fields(kind)
+    fields = field_types(kind)
     unknown = sorted(set(value) - set(fields))
     if unknown:
         raise Malformed(f"{where}: unknown field {unknown[0]!r}")
@@ -95,7 +98,7 @@ class Decoder:
     def _message(self, body: bytes) -> Any:
         try:
             value = json.loads(body)
-        except ValueError as err:
+        except (ValueError, RecursionError) as err:
             raise Malformed(f"not JSON: {err}") from err
         if not isinstance(value, dict) or not isinstance(value.get("type"), str):
             raise Malformed("expected an object with a 'type'")
@@ -105,10 +108,15 @@ class Decoder:
         return from_dict(kind, value)
 
 
-@cache
-def _fields(kind: type) -> dict[str, Any]:
-    hints = typing.get_type_hints(kind)
-    return {field.name: hints[field.name] for field in dataclasses.fields(kind)}
+_KNOWN: Final[dict[type, dict[str, Any]]] = {}
+
+
+def field_types(kind: type) -> dict[str, Any]:
+    """Each field of a dataclass and its resolved annotation, in order; looked up once."""
+    if kind not in _KNOWN:
+        hints = typing.get_type_hints(kind)
+        _KNOWN[kind] = {field.name: hints[field.name] for field in dataclasses.fields(kind)}
+    return _KNOWN[kind]
 
 
 def _plain(value: Any) -> Any:
@@ -153,8 +161,12 @@ def _parse_leaf(hint: Any, value: object, where: str) -> Any:
             return hint(value)
         except ValueError as err:
             raise Malformed(f"{where}: {value!r} is not one of {[item.value for item in hint]}") from err
-    if hint is float and isinstance(value, int) and not isinstance(value, bool):
+    if type(value) is int and not -_INTEGERS <= value < _INTEGERS:
+        raise Malformed(f"{where}: an integer of {value.bit_length()} bits, 64 are the limit")
+    if hint is float and type(value) is int:
         return float(value)
     if type(value) is not hint:
         raise Malformed(f"{where}: expected {hint.__name__}, got {type(value).__name__}")
+    if type(value) is str and not value.isascii() and _SURROGATE.search(value):
+        raise Malformed(f"{where}: {value!r} is not valid Unicode")
     return value

@@ -15,6 +15,7 @@ Errors::
      +-- LeaseLost         our leadership may have expired; step down
      +-- Compacted         the history asked for is gone; load again and watch from there
      +-- TooLarge          the batch is above the store's limits; our bug, nothing was changed
+     +-- Unusable          waiting won't help, a person must look: a corrupt file, a newer version's, a wrong password
      +-- StoreClosed       used after close()
 """
 
@@ -35,6 +36,8 @@ WRITES_MAX = 120
 COMMIT_BYTES_MAX = 1_250_000
 """Bytes of one commit: etcd refuses requests above 1.5 MiB."""
 CANDIDATE_BYTES_MAX = 512
+"""Bytes of a candidate's address."""
+NAME_BYTES_MAX = 200
 
 
 class StoreError(Exception):
@@ -70,7 +73,11 @@ class Compacted(StoreError):
 
 
 class TooLarge(StoreError):
-    """A batch above :data:`WRITES_MAX` or :data:`COMMIT_BYTES_MAX`."""
+    """A batch above :data:`WRITES_MAX` or :data:`COMMIT_BYTES_MAX`, or an address above :data:`CANDIDATE_BYTES_MAX`."""
+
+
+class Unusable(StoreError):
+    """The store is there but can't be used as it is; the text says what a person must do. Nothing was changed."""
 
 
 class StoreClosed(StoreError):
@@ -94,6 +101,10 @@ class Key:
     kind: Kind
     name: str
 
+    def __post_init__(self) -> None:
+        if "/" in self.name or not 1 <= len(self.name.encode()) <= NAME_BYTES_MAX:
+            raise ValueError(f"{self.kind.value} {self.name!r}: a name has 1 to {NAME_BYTES_MAX} bytes and no slash")
+
 
 @dataclass(frozen=True, slots=True)
 class Write:
@@ -113,7 +124,7 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """All writes of one commit."""
+    """What one commit changed, in the order of its writes. Removals of records that were not there are left out."""
 
     revision: Revision
     writes: tuple[Write, ...]
@@ -137,10 +148,13 @@ class Leadership(Protocol):
         ...
 
     async def lost(self) -> str:
-        """Wait until the leadership is gone, or may be, by our own monotonic clock; return why.
+        """Keep the leadership until it is gone, or may be, by our own monotonic clock; return why.
 
-        It returns in time even while the store cannot be reached: the deadline
-        is counted from before the last renewal that succeeded was sent.
+        The lease is renewed in here, so run this beside the work for as long as
+        you lead: a leadership that nobody keeps runs out. It returns in time
+        even while the store cannot be reached: the deadline is counted from
+        before the last renewal that succeeded was sent. Returns at once when
+        the leadership was resigned or its store closed.
         """
         ...
 
@@ -157,20 +171,23 @@ class Store(Protocol):
 
         The term is above every earlier one, whatever died in between. Waits
         through unavailability (it is for standbys, which wait for days);
-        cancel to stop waiting.
+        cancel to stop waiting. Raises Unusable.
         """
         ...
 
     async def leader(self) -> Leader | None:
-        """Who leads now; None while nobody does. Raises Unavailable."""
+        """Who leads now; None while nobody does. Raises Unavailable, Unusable."""
         ...
 
     async def load(self) -> Snapshot:
-        """All records, linearizable: at least as new as every commit acknowledged before. Raises Unavailable."""
+        """All records, linearizable: at least as new as every commit acknowledged before.
+
+        Raises Unavailable, Unusable.
+        """
         ...
 
     async def commit(self, writes: Sequence[Write], leadership: Leadership) -> Revision:
-        """Apply all writes or none, in one transaction, if ``leadership`` still leads.
+        """Apply all writes (each of another key) or none, in one transaction, if ``leadership`` still leads.
 
         Commits of a leadership are applied in the order they were called and
         at most once each. One at a time: the leader's loop awaits each. After
@@ -179,20 +196,24 @@ class Store(Protocol):
         and the call repeats that batch, its revision is returned and nothing
         is written; a different batch is then applied on its own.
 
-        Raises Fenced, LeaseLost, Unavailable, OutcomeUnknown, TooLarge.
+        Raises Fenced, LeaseLost, Unavailable, OutcomeUnknown, TooLarge, Unusable.
         """
         ...
 
     def watch(self, after: Revision) -> AsyncIterator[Change]:
         """Every commit after ``after``, each once, in order, whole; across reconnects and restarts.
 
-        Raises Compacted when part of that history is gone. Waits through
-        unavailability.
+        Raises Compacted when part of that history is gone, or was never in this
+        store (it was put back from an older backup), and Unusable. Waits
+        through unavailability.
         """
         ...
 
     async def compact(self, before: Revision) -> None:
-        """Forget the history before ``before`` (records stay). Raises Unavailable."""
+        """Forget the history before ``before``, a revision that has been (records stay). Raises Unavailable, Unusable.
+
+        Repeating it, or asking for less than is forgotten already, changes nothing.
+        """
         ...
 
     def describe(self) -> str:

@@ -152,15 +152,21 @@ class CheckpointRecord(_message.Message):
     def __init__(self, step: _Optional[int] = ..., generation: _Optional[int] = ..., path: _Optional[str] = ..., digest: _Optional[str] = ..., bytes_total: _Optional[int] = ..., world_size: _Optional[int] = ..., registered_at: _Optional[float] = ..., save_s: _Optional[float] = ..., state: _Optional[_Union[CheckpointStateRecord, str]] = ..., note: _Optional[str] = ...) -> None: ...
 
 class MemberRecord(_message.Message):
-    __slots__ = ("node", "rank_first")
+    __slots__ = ("node", "rank_first", "address", "probe_port", "launcher_id")
     NODE_FIELD_NUMBER: _ClassVar[int]
     RANK_FIRST_FIELD_NUMBER: _ClassVar[int]
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    PROBE_PORT_FIELD_NUMBER: _ClassVar[int]
+    LAUNCHER_ID_FIELD_NUMBER: _ClassVar[int]
     node: str
     rank_first: int
-    def __init__(self, node: _Optional[str] = ..., rank_first: _Optional[int] = ...) -> None: ...
+    address: str
+    probe_port: int
+    launcher_id: str
+    def __init__(self, node: _Optional[str] = ..., rank_first: _Optional[int] = ..., address: _Optional[str] = ..., probe_port: _Optional[int] = ..., launcher_id: _Optional[str] = ...) -> None: ...
 
 class GangRecord(_message.Message):
-    __slots__ = ("generation", "members", "master_addr", "master_port", "restore_path", "restore_digest", "restore_step", "formed_at", "reason", "yielding_since", "yielding_reason", "finished", "yielded")
+    __slots__ = ("generation", "members", "master_addr", "master_port", "restore_path", "restore_digest", "restore_step", "formed_at", "reason", "yielding_since", "yielding_reason", "finished", "yielded", "broke_at", "running")
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     MEMBERS_FIELD_NUMBER: _ClassVar[int]
     MASTER_ADDR_FIELD_NUMBER: _ClassVar[int]
@@ -174,6 +180,8 @@ class GangRecord(_message.Message):
     YIELDING_REASON_FIELD_NUMBER: _ClassVar[int]
     FINISHED_FIELD_NUMBER: _ClassVar[int]
     YIELDED_FIELD_NUMBER: _ClassVar[int]
+    BROKE_AT_FIELD_NUMBER: _ClassVar[int]
+    RUNNING_FIELD_NUMBER: _ClassVar[int]
     generation: int
     members: _containers.RepeatedCompositeFieldContainer[MemberRecord]
     master_addr: str
@@ -187,7 +195,9 @@ class GangRecord(_message.Message):
     yielding_reason: str
     finished: _containers.RepeatedScalarFieldContainer[str]
     yielded: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, generation: _Optional[int] = ..., members: _Optional[_Iterable[_Union[MemberRecord, _Mapping]]] = ..., master_addr: _Optional[str] = ..., master_port: _Optional[int] = ..., restore_path: _Optional[str] = ..., restore_digest: _Optional[str] = ..., restore_step: _Optional[int] = ..., formed_at: _Optional[float] = ..., reason: _Optional[str] = ..., yielding_since: _Optional[float] = ..., yielding_reason: _Optional[str] = ..., finished: _Optional[_Iterable[str]] = ..., yielded: _Optional[_Iterable[str]] = ...) -> None: ...
+    broke_at: float
+    running: bool
+    def __init__(self, generation: _Optional[int] = ..., members: _Optional[_Iterable[_Union[MemberRecord, _Mapping]]] = ..., master_addr: _Optional[str] = ..., master_port: _Optional[int] = ..., restore_path: _Optional[str] = ..., restore_digest: _Optional[str] = ..., restore_step: _Optional[int] = ..., formed_at: _Optional[float] = ..., reason: _Optional[str] = ..., yielding_since: _Optional[float] = ..., yielding_reason: _Optional[str] = ..., finished: _Optional[_Iterable[str]] = ..., yielded: _Optional[_Iterable[str]] = ..., broke_at: _Optional[float] = ..., running: bool = ...) -> None: ...
 
 class RecoveryPhasesRecord(_message.Message):
     __slots__ = ("detect_ms", "decide_ms", "stop_ms", "restart_ms", "restore_ms", "first_step_ms", "total_ms")
@@ -226,7 +236,7 @@ class ProcessExitRecord(_message.Message):
     def __init__(self, rank: _Optional[int] = ..., local_rank: _Optional[int] = ..., pid: _Optional[int] = ..., code: _Optional[int] = ..., message: _Optional[str] = ..., after_s: _Optional[float] = ..., stopped_by_us: bool = ...) -> None: ...
 
 class GenerationHistoryRecord(_message.Message):
-    __slots__ = ("generation", "nodes", "world_size", "reason", "ended", "formed_at", "ended_at", "restored_step", "first_step", "last_step", "steps_lost", "phases", "exits")
+    __slots__ = ("generation", "nodes", "world_size", "reason", "ended", "formed_at", "ended_at", "restored_step", "first_step", "last_step", "steps_lost", "phases", "exits", "save_failed")
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     NODES_FIELD_NUMBER: _ClassVar[int]
     WORLD_SIZE_FIELD_NUMBER: _ClassVar[int]
@@ -240,6 +250,7 @@ class GenerationHistoryRecord(_message.Message):
     STEPS_LOST_FIELD_NUMBER: _ClassVar[int]
     PHASES_FIELD_NUMBER: _ClassVar[int]
     EXITS_FIELD_NUMBER: _ClassVar[int]
+    SAVE_FAILED_FIELD_NUMBER: _ClassVar[int]
     generation: int
     nodes: int
     world_size: int
@@ -253,7 +264,8 @@ class GenerationHistoryRecord(_message.Message):
     steps_lost: int
     phases: RecoveryPhasesRecord
     exits: _containers.RepeatedCompositeFieldContainer[ProcessExitRecord]
-    def __init__(self, generation: _Optional[int] = ..., nodes: _Optional[int] = ..., world_size: _Optional[int] = ..., reason: _Optional[str] = ..., ended: _Optional[str] = ..., formed_at: _Optional[float] = ..., ended_at: _Optional[float] = ..., restored_step: _Optional[int] = ..., first_step: _Optional[int] = ..., last_step: _Optional[int] = ..., steps_lost: _Optional[int] = ..., phases: _Optional[_Union[RecoveryPhasesRecord, _Mapping]] = ..., exits: _Optional[_Iterable[_Union[ProcessExitRecord, _Mapping]]] = ...) -> None: ...
+    save_failed: str
+    def __init__(self, generation: _Optional[int] = ..., nodes: _Optional[int] = ..., world_size: _Optional[int] = ..., reason: _Optional[str] = ..., ended: _Optional[str] = ..., formed_at: _Optional[float] = ..., ended_at: _Optional[float] = ..., restored_step: _Optional[int] = ..., first_step: _Optional[int] = ..., last_step: _Optional[int] = ..., steps_lost: _Optional[int] = ..., phases: _Optional[_Union[RecoveryPhasesRecord, _Mapping]] = ..., exits: _Optional[_Iterable[_Union[ProcessExitRecord, _Mapping]]] = ..., save_failed: _Optional[str] = ...) -> None: ...
 
 class CancelRecord(_message.Message):
     __slots__ = ("by", "reason", "at")
@@ -266,7 +278,7 @@ class CancelRecord(_message.Message):
     def __init__(self, by: _Optional[str] = ..., reason: _Optional[str] = ..., at: _Optional[float] = ...) -> None: ...
 
 class JobRecord(_message.Message):
-    __slots__ = ("name", "incarnation", "spec", "submitted_by", "submitted_at", "state", "reason", "since", "generation", "reserved", "reserved_at", "gang", "checkpoints", "failures", "without_progress", "best_step", "steps_lost", "cancel", "history")
+    __slots__ = ("name", "incarnation", "spec", "submitted_by", "submitted_at", "state", "reason", "since", "generation", "reserved", "reserved_at", "gang", "checkpoints", "failures", "without_progress", "best_step", "steps_lost", "cancel", "history", "grow_not_before", "last_nodes")
     NAME_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     SPEC_FIELD_NUMBER: _ClassVar[int]
@@ -286,6 +298,8 @@ class JobRecord(_message.Message):
     STEPS_LOST_FIELD_NUMBER: _ClassVar[int]
     CANCEL_FIELD_NUMBER: _ClassVar[int]
     HISTORY_FIELD_NUMBER: _ClassVar[int]
+    GROW_NOT_BEFORE_FIELD_NUMBER: _ClassVar[int]
+    LAST_NODES_FIELD_NUMBER: _ClassVar[int]
     name: str
     incarnation: int
     spec: JobSpecRecord
@@ -305,7 +319,9 @@ class JobRecord(_message.Message):
     steps_lost: int
     cancel: CancelRecord
     history: _containers.RepeatedCompositeFieldContainer[GenerationHistoryRecord]
-    def __init__(self, name: _Optional[str] = ..., incarnation: _Optional[int] = ..., spec: _Optional[_Union[JobSpecRecord, _Mapping]] = ..., submitted_by: _Optional[str] = ..., submitted_at: _Optional[float] = ..., state: _Optional[_Union[JobStateRecord, str]] = ..., reason: _Optional[str] = ..., since: _Optional[float] = ..., generation: _Optional[int] = ..., reserved: _Optional[_Iterable[str]] = ..., reserved_at: _Optional[float] = ..., gang: _Optional[_Union[GangRecord, _Mapping]] = ..., checkpoints: _Optional[_Iterable[_Union[CheckpointRecord, _Mapping]]] = ..., failures: _Optional[int] = ..., without_progress: _Optional[int] = ..., best_step: _Optional[int] = ..., steps_lost: _Optional[int] = ..., cancel: _Optional[_Union[CancelRecord, _Mapping]] = ..., history: _Optional[_Iterable[_Union[GenerationHistoryRecord, _Mapping]]] = ...) -> None: ...
+    grow_not_before: float
+    last_nodes: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, name: _Optional[str] = ..., incarnation: _Optional[int] = ..., spec: _Optional[_Union[JobSpecRecord, _Mapping]] = ..., submitted_by: _Optional[str] = ..., submitted_at: _Optional[float] = ..., state: _Optional[_Union[JobStateRecord, str]] = ..., reason: _Optional[str] = ..., since: _Optional[float] = ..., generation: _Optional[int] = ..., reserved: _Optional[_Iterable[str]] = ..., reserved_at: _Optional[float] = ..., gang: _Optional[_Union[GangRecord, _Mapping]] = ..., checkpoints: _Optional[_Iterable[_Union[CheckpointRecord, _Mapping]]] = ..., failures: _Optional[int] = ..., without_progress: _Optional[int] = ..., best_step: _Optional[int] = ..., steps_lost: _Optional[int] = ..., cancel: _Optional[_Union[CancelRecord, _Mapping]] = ..., history: _Optional[_Iterable[_Union[GenerationHistoryRecord, _Mapping]]] = ..., grow_not_before: _Optional[float] = ..., last_nodes: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class CordonRecord(_message.Message):
     __slots__ = ("by", "reason", "at", "drain", "deadline")
@@ -383,3 +399,13 @@ class RequestRecord(_message.Message):
     target: str
     at: float
     def __init__(self, request_id: _Optional[str] = ..., verb: _Optional[str] = ..., target: _Optional[str] = ..., at: _Optional[float] = ...) -> None: ...
+
+class ClusterRecord(_message.Message):
+    __slots__ = ("cluster_id", "created_at", "format")
+    CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
+    CREATED_AT_FIELD_NUMBER: _ClassVar[int]
+    FORMAT_FIELD_NUMBER: _ClassVar[int]
+    cluster_id: str
+    created_at: float
+    format: int
+    def __init__(self, cluster_id: _Optional[str] = ..., created_at: _Optional[float] = ..., format: _Optional[int] = ...) -> None: ...

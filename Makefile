@@ -1,0 +1,81 @@
+# `make help` lists the targets. A machine needs make and Python 3.11 or newer; everything else is set up in .venv.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+# Variables you may set: PYTHON=python3.12, TORCH_INDEX=https://download.pytorch.org/whl/cpu (no CUDA libraries),
+# PYTEST="-k store -x" (arguments for pytest), TORCH=2.9.1 (for test-torch-other), REPEAT=5 (for the benchmarks).
+PYTHON ?= $(firstword $(foreach name,python3 python3.13 python3.12 python3.11,\
+    $(shell $(name) -c 'import sys; print("$(name)" if sys.version_info >= (3, 11) else "")' 2>/dev/null)))
+VENV ?= .venv
+TORCH_INDEX ?=
+PYTEST ?=
+TORCH ?= 2.9.1
+REPEAT ?=
+
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+OTHER := build/venv-torch-$(TORCH)
+SOURCES := proto controlplane agent trainer chaos tests bench tools examples
+
+.PHONY: help setup etcd demo test check proto format constraints bench-recovery bench-trainer bench-agent \
+    test-torch-other clean
+
+help: ## List the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-18s %s\n", $$1, $$2}'
+
+setup: $(READY) ## Make .venv with everything in it (done once; minutes the first time)
+
+$(READY): pyproject.toml constraints.txt tools/setup_venv.py
+	@if [ -z "$(PYTHON)" ]; then \
+	    echo "error: no Python 3.11 or newer found; install one, or name it: make setup PYTHON=/path/to/python3.12" >&2; \
+	    exit 1; \
+	fi
+	@$(PYTHON) tools/setup_venv.py --venv $(VENV) --extras dev --torch-index "$(TORCH_INDEX)"
+	@touch $@
+
+etcd: ## Install Debian's etcd-server for the tests that need it (as root, where apt has it)
+	@tools/install_etcd.sh
+
+demo: setup ## Train on this machine, kill a worker and a node meanwhile, watch it come back
+	@$(BIN)/python -m evertrain.chaos.demo
+
+test: setup etcd ## Run the whole test suite
+	@$(BIN)/python -m pytest $(PYTEST)
+
+check: setup ## Formatting, lint, types, import contracts, generated stubs, tidy limits
+	@echo "ruff format";  $(BIN)/ruff format --check --quiet . || \
+	    { echo "error: not formatted, run \`make format\`:" >&2; $(BIN)/ruff format --check . >&2; exit 1; }
+	@echo "ruff check";   $(BIN)/ruff check --quiet .
+	@echo "mypy";         $(BIN)/mypy --no-error-summary
+	@echo "imports";      $(BIN)/lint-imports
+	@echo "stubs";        $(BIN)/python tools/gen_proto.py --check
+	@echo "tidy";         $(BIN)/python -m pytest -q tests/unit/test_tidy.py tests/unit/test_architecture.py
+
+proto: setup ## Generate the protobuf stubs
+	@$(BIN)/python tools/gen_proto.py
+
+format: setup ## Format the code and fix what ruff can fix
+	@$(BIN)/ruff check --fix --quiet . || true
+	@$(BIN)/ruff format .
+
+constraints: setup ## Pin what .venv holds now in constraints.txt
+	@$(BIN)/python tools/setup_venv.py --venv $(VENV) --freeze
+
+bench-recovery: setup ## Time from SIGKILL to the first new step, ours and torchrun's, one JSON line per figure
+	@$(BIN)/python -m bench.recovery $(if $(REPEAT),--repeat $(REPEAT))
+
+bench-trainer: setup ## Cost of the trainer library for each step on the healthy path
+	@$(BIN)/python -m bench.trainer
+
+bench-agent: setup ## Memory and processor time of an idle agent
+	@$(BIN)/python -m bench.agent
+
+test-torch-other: ## Run the launcher's and the trainer's tests with another torch, e.g. TORCH=2.9.1
+	@$(PYTHON) tools/setup_venv.py --venv $(OTHER) --extras dev --torch $(TORCH) --torch-index "$(TORCH_INDEX)"
+	@$(OTHER)/bin/python -m pytest -m torch $(PYTEST)
+
+clean: ## Remove caches, build results and .venv
+	@rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache demo-out bench-out
+	@find $(SOURCES) -name __pycache__ -type d -prune -exec rm -rf {} +

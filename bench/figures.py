@@ -1,0 +1,93 @@
+"""Figures of a benchmark as JSON lines, with the peer's figure of the same run beside ours."""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figure:
+    """One line of the result. ``goal`` bounds the median, in ``unit``; with ``goal_ratio`` it bounds the ratio."""
+
+    figure: str
+    unit: str
+    median: float | None
+    p99: float | None
+    n: int
+    failed: int
+    """Repetitions that gave no value."""
+    conditions: Mapping[str, object]
+    goal: str
+    goal_met: bool
+    peer: str
+    peer_median: float | None
+    peer_n: int
+    peer_failed: int
+    ratio: float | None
+    """Ours divided by the peer's."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """The values of one subject in one scenario, in seconds."""
+
+    values: Sequence[float]
+    failed: int = 0
+
+    @property
+    def median(self) -> float | None:
+        """None without values."""
+        return round(statistics.median(self.values), 4) if self.values else None
+
+    @property
+    def p99(self) -> float | None:
+        """The value that 99 of 100 don't exceed; with few values the largest."""
+        if not self.values:
+            return None
+        return round(sorted(self.values)[math.ceil(0.99 * len(self.values)) - 1], 4)
+
+
+def compare(
+    figure: str,
+    *,
+    ours: Sample,
+    peer: tuple[str, Sample] | None,
+    conditions: Mapping[str, object],
+    goal_s: float | None = None,
+    goal_ratio: float | None = None,
+) -> Figure:
+    """One figure, with the goal judged; a failed repetition of ours misses every goal."""
+    name, theirs = peer or ("", Sample(values=()))
+    ratio = round(ours.median / theirs.median, 4) if ours.median is not None and theirs.median else None
+    goals, met = [], bool(ours.values) and ours.failed == 0
+    if goal_s is not None:
+        goals.append(f"median < {goal_s:g} s")
+        met = met and ours.median is not None and ours.median < goal_s
+    if goal_ratio is not None:
+        goals.append(f"median < {goal_ratio:g} of the peer's")
+        met = met and ratio is not None and ratio < goal_ratio
+    return Figure(
+        figure=figure,
+        unit="s",
+        median=ours.median,
+        p99=ours.p99,
+        n=len(ours.values),
+        failed=ours.failed,
+        conditions=conditions,
+        goal=" and ".join(goals),
+        goal_met=met,
+        peer=name,
+        peer_median=theirs.median,
+        peer_n=len(theirs.values),
+        peer_failed=theirs.failed,
+        ratio=ratio,
+    )
+
+
+def line(figure: Figure) -> str:
+    """The figure as one line of JSON."""
+    return json.dumps(asdict(figure))

@@ -1,0 +1,126 @@
+"""Facts that the core takes in. Each carries the instant at which the leader took it in.
+
+Heartbeats are not events, only their edges are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from evertrain.contract.jobspec import JobSpec
+from evertrain.contract.launch import LauncherStatus
+from evertrain.controlplane.core.ids import Instant, JobName, NodeName, Term
+from evertrain.controlplane.core.state import Verdict
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeadershipBegan:
+    """This coordinator leads, from now on, with ``term``."""
+
+    at: Instant
+    term: Term
+    address: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeRegistered:
+    """An agent introduced its node and asks for ``session``."""
+
+    at: Instant
+    node: NodeName
+    identity: str
+    boot_id: str
+    address: str
+    version: str
+    slots: int
+    devices: tuple[str, ...] = ()
+    labels: Mapping[str, str] = field(default_factory=dict)
+    session: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeReported:
+    """All that is true on a node, in its own words."""
+
+    at: Instant
+    node: NodeName
+    session: str
+    launchers: tuple[LauncherStatus, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeOutOfSight:
+    """A session broke or went silent."""
+
+    at: Instant
+    node: NodeName
+    session: str
+    cause: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeProbed:
+    """``prober`` tried to reach the launcher on ``target``."""
+
+    at: Instant
+    target: NodeName
+    prober: NodeName
+    verdict: Verdict
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimerFired:
+    """An instant that a WakeAt asked for has come."""
+
+    at: Instant
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobSubmitted:
+    """A client asks for a job; ``spec`` has been checked."""
+
+    at: Instant
+    request_id: str
+    spec: JobSpec
+    by: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CancelAsked:
+    """An operator asks that a job ends."""
+
+    at: Instant
+    request_id: str
+    job: JobName
+    by: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrainAsked:
+    """An operator asks that work leaves a node; after ``deadline_s`` seconds it is stopped unsaved."""
+
+    at: Instant
+    request_id: str
+    node: NodeName
+    by: str
+    reason: str
+    deadline_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UndrainAsked:
+    """An operator gives a node back."""
+
+    at: Instant
+    request_id: str
+    node: NodeName
+    by: str
+
+
+OperatorRequest: TypeAlias = JobSubmitted | CancelAsked | DrainAsked | UndrainAsked
+Event: TypeAlias = (
+    LeadershipBegan | NodeRegistered | NodeReported | NodeOutOfSight | NodeProbed | TimerFired | OperatorRequest
+)

@@ -1,0 +1,442 @@
+"""What a job needs next: place, start, keep, recover, resize, end its gang.
+
+Decides from what is written down, never from the event that came last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from evertrain.contract.exits import WorkerExit
+from evertrain.contract.launch import GroupState, LauncherState, ProcessExit
+from evertrain.controlplane.core.draft import Draft
+from evertrain.controlplane.core.ids import Instant, JobName, NodeName, later
+from evertrain.controlplane.core.intake import take_in
+from evertrain.controlplane.core.placement import form, natural, obstacle, ready, usable, whole
+from evertrain.controlplane.core.sight import Lost, Seen, Unknown, sight
+from evertrain.controlplane.core.state import Gang, Job, JobState, Member
+
+NEVER = Instant(0.0)
+
+
+def decide_job(draft: Draft, name: JobName) -> None:
+    """Bring one live job forward as far as facts allow."""
+    job = take_in(draft, draft.job(name))
+    if job.cancel is not None:
+        _cancelling(draft, job)
+    elif job.gang is None:
+        _place(draft, job)
+    else:
+        _keep(draft, job, job.gang)
+
+
+# -- ending -----------------------------------------------------------------------
+
+
+def _end(draft: Draft, job: Job, state: JobState, reason: str) -> None:
+    job = _close(draft, job, reason) if job.gang is not None else job
+    draft.enter(replace(job, gang=None, reserved=()), state, reason)
+
+
+def _cancelling(draft: Draft, job: Job) -> None:
+    assert job.cancel is not None, "only a cancelled job is cancelling"
+    why = f": {job.cancel.reason}" if job.cancel.reason else ""
+    held = [node for node in job.reserved if draft.status(job, node) is not None]
+    stopping = [node for node in held if draft.state.contact(node).connected]
+    if stopping:
+        names = ", ".join(stopping[:8])
+        draft.put_job(
+            replace(job, reason=f"cancelled by {job.cancel.by}{why}; waits until {names} stopped its workers")
+        )
+        return
+    away = f"; {', '.join(held)} out of sight, stopped when seen again" if held else ""
+    _end(draft, job, JobState.CANCELLED, f"cancelled by {job.cancel.by}{why}{away}")
+
+
+# -- without a gang ---------------------------------------------------------------
+
+
+def _place(draft: Draft, job: Job) -> None:
+    nodes = usable(draft, job)
+    size = whole(job, len(nodes))
+    if size == 0:
+        _wait(draft, job, nodes)
+        return
+    broken = _broken_launchers(draft, job, nodes)
+    if broken and len(nodes) - len(broken) < job.spec.nodes.min:
+        _end(draft, job, JobState.FAILED, f"cannot start on {', '.join(sorted(broken))}: {next(iter(broken.values()))}")
+        return
+    chosen = [node for node in nodes if node not in broken][:size]
+    if tuple(chosen) != job.reserved:
+        fresh = not set(chosen) & set(job.reserved)
+        since = draft.now if fresh or job.reserved_at == NEVER else job.reserved_at
+        job = draft.put_job(replace(job, reserved=tuple(chosen), reserved_at=since))
+    _start_when_ready(draft, job, chosen)
+
+
+def _start_when_ready(draft: Draft, job: Job, chosen: list[NodeName]) -> None:
+    prepared = [node for node in chosen if ready(draft, job, node)]
+    waited_s = draft.now - job.reserved_at
+    patience_s = job.spec.prepare_timeout_s
+    again = job.generation > 0
+    if len(prepared) == len(chosen) or (waited_s >= patience_s and whole(job, len(prepared))):
+        members = prepared[: whole(job, len(prepared))]
+        reason = (
+            "all nodes ready" if len(prepared) == len(chosen) else f"{len(prepared)} nodes ready in {waited_s:.0f} s"
+        )
+        state = JobState.RECOVERING if again else JobState.STARTING
+        form(draft, job, members, reason=reason, state=state, broke_at=NEVER)
+        return
+    if waited_s >= patience_s:
+        late = [node for node in chosen if node not in prepared]
+        _end(
+            draft,
+            job,
+            JobState.FAILED,
+            f"{', '.join(late)} got no launcher ready within {patience_s:.0f} s; see `ctl logs`",
+        )
+        return
+    draft.wake_in(patience_s - waited_s)
+    missing = ", ".join(node for node in chosen if node not in prepared)
+    draft.enter(job, JobState.PLACING, f"launchers get ready on {missing}; {len(prepared)} of {len(chosen)} are")
+
+
+def _wait(draft: Draft, job: Job, nodes: list[NodeName]) -> None:
+    spec = job.spec
+    obstacles = [
+        f"{node} {why}" for node in sorted(draft.state.nodes, key=natural) if (why := obstacle(draft, job, node))
+    ]
+    why = "; ".join(obstacles[:6]) or "no other node is registered"
+    multiple = f" (a multiple of {spec.nodes.multiple_of})" if spec.nodes.multiple_of > 1 else ""
+    reason = f"needs {spec.nodes.min} nodes{multiple}, {len(nodes)} can be had: {why}"
+    # A job that never ran holds nothing while it waits, so that two of them can't starve each other.
+    reserved = tuple(node for node in job.reserved if node in nodes) if job.generation else ()
+    state = JobState.SUSPENDED if job.generation else JobState.QUEUED
+    draft.enter(replace(job, reserved=reserved, reserved_at=NEVER), state, reason)
+
+
+def _broken_launchers(draft: Draft, job: Job, nodes: Iterable[NodeName]) -> dict[NodeName, str]:
+    statuses = {node: draft.status(job, node) for node in nodes}
+    return {node: s.error for node, s in statuses.items() if s is not None and s.state is LauncherState.BROKEN}
+
+
+# -- with a gang ------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Damage:
+    """What is wrong with a gang."""
+
+    lost: dict[NodeName, str]
+    unknown: dict[NodeName, Unknown]
+    failed: tuple[NodeName, ...]
+    """Connected members whose workers of this generation failed or vanished."""
+    cause: str
+
+    @property
+    def broken(self) -> bool:
+        return bool(self.lost or self.failed)
+
+
+def _keep(draft: Draft, job: Job, gang: Gang) -> None:
+    damage = _inspect(draft, job, gang)
+    left = {*gang.finished, *gang.yielded}
+    if set(gang.nodes) <= set(gang.finished):
+        _end(draft, job, JobState.SUCCEEDED, f"all {len(gang.members)} nodes finished in generation {gang.generation}")
+    elif damage.broken:
+        _recover(draft, job, gang, damage)
+    elif set(gang.nodes) <= left:
+        _reform(draft, job, gang)
+    elif gang.yielding_since:
+        _await_yield(draft, job, gang)
+    else:
+        _improve(draft, job, gang, damage)
+
+
+def _inspect(draft: Draft, job: Job, gang: Gang) -> _Damage:
+    lost: dict[NodeName, str] = {}
+    unknown: dict[NodeName, Unknown] = {}
+    failed: list[NodeName] = []
+    causes: list[str] = []
+    for member in gang.members:
+        if member.node in gang.finished or member.node in gang.yielded:
+            continue
+        match sight(draft, job, gang, member):
+            case Lost(reason=reason):
+                lost[member.node] = reason
+            case Unknown() as state:
+                unknown[member.node] = state
+            case Seen():
+                if cause := _failure(draft, job, gang, member):
+                    failed.append(member.node)
+                    causes.append(cause)
+    cause = "; ".join(f"node {node} lost: {reason}" for node, reason in lost.items())
+    return _Damage(lost=lost, unknown=unknown, failed=tuple(failed), cause=cause or _root(draft, job, failed, causes))
+
+
+def _failure(draft: Draft, job: Job, gang: Gang, member: Member) -> str:
+    """Why a connected member no longer runs the generation; empty while it does."""
+    status = draft.status(job, member.node)
+    if status is not None and status.generation == gang.generation:
+        if status.group is GroupState.FAILED:
+            return f"workers on {member.node} failed"
+        if status.group in {GroupState.STOPPED, GroupState.STOPPING}:
+            return f"workers on {member.node} were stopped"
+        if status.group is not GroupState.NONE:
+            return ""
+    if gang.running:
+        # It ran and is no longer there: the launcher died, or was replaced.
+        reported = draft.state.contact(member.node).reported
+        return f"the launcher on {member.node} is gone" if reported else ""
+    waited_s = draft.now - gang.formed_at
+    if waited_s >= draft.policy.start_timeout_s:
+        return f"{member.node} did not start its workers within {draft.policy.start_timeout_s:.0f} s"
+    draft.wake_in(draft.policy.start_timeout_s - waited_s)
+    return ""
+
+
+def _root(draft: Draft, job: Job, failed: list[NodeName], causes: list[str]) -> str:
+    """Name the failure, not its echo: a signal or an own error before a broken connection."""
+    exits: list[tuple[tuple[bool, bool, float], str]] = []
+    for node in failed:
+        status = draft.status(job, node)
+        for each in status.exits if status is not None else ():
+            if each.code != 0:
+                echo = each.code > 0 and _is_echo(each)
+                exits.append(((each.stopped_by_us, echo, each.after_s), f"rank {each.rank} on {node} {say_exit(each)}"))
+    return min(exits)[1] if exits else "; ".join(causes)
+
+
+ECHOES = (
+    "connection closed by peer",
+    "connection reset",
+    "broken pipe",
+    "connection refused",
+    "timed out waiting",
+    "gloo",
+    "nccl",
+    "socket",
+)
+
+
+def _is_echo(each: ProcessExit) -> bool:
+    """Whether the text is that of a victim: a collective whose other end went away."""
+    text = each.message.lower()
+    return any(word in text for word in ECHOES)
+
+
+SIGNALS = {6: "SIGABRT", 7: "SIGBUS", 8: "SIGFPE", 9: "SIGKILL", 11: "SIGSEGV", 15: "SIGTERM"}
+
+
+def say_exit(each: ProcessExit) -> str:
+    """How a worker ended, in words."""
+    if each.code < 0:
+        return f"was killed by {SIGNALS.get(-each.code, f'signal {-each.code}')}"
+    if each.code == WorkerExit.CHECKPOINT_REFUSED:
+        return "refused the checkpoint it was to restore from"
+    return f"exited with {each.code}" + (f": {each.message}" if each.message else "")
+
+
+# -- a broken gang ----------------------------------------------------------------
+
+
+def _recover(draft: Draft, job: Job, gang: Gang, damage: _Damage) -> None:
+    if waits := [node for node, state in damage.unknown.items() if _worth_waiting(draft, state)]:
+        draft.enter(job, JobState.RECOVERING, f"{damage.cause}; waits for the agent of {', '.join(waits)}")
+        return
+    # One failure is one line of the story and one charge, however often it is looked at.
+    job = _close(draft, job, damage.cause)
+    job = _charge(job, gang, damage, draft)
+    if verdict := _exhausted(job):
+        _end(draft, replace(job, gang=None), JobState.FAILED, f"{damage.cause}; {verdict}")
+        return
+    survivors = [node for node in gang.nodes if node not in damage.lost and node not in damage.unknown]
+    able = [node for node in survivors if ready(draft, job, node) and not _draining(draft, node)]
+    held = tuple(node for node in job.reserved if node not in damage.lost and node not in damage.unknown)
+    job = replace(job, reserved=held)
+    size = whole(job, len(able))
+    if size and (damage.lost or damage.unknown or len(able) == len(survivors)):
+        form(
+            draft,
+            replace(job, gang=gang),
+            able[:size],
+            reason=damage.cause,
+            state=JobState.RECOVERING,
+            broke_at=draft.now,
+        )
+        return
+    job = draft.put_job(replace(job, gang=None, reserved_at=draft.now))
+    draft.enter(job, JobState.RECOVERING, damage.cause)
+    _place(draft, draft.job(job.name))
+
+
+def _worth_waiting(draft: Draft, state: Unknown) -> bool:
+    """Whether an agent that is away may soon be back to take part; asks to be woken when that time is over."""
+    limit_s = draft.policy.agent_return_s if state.alive else draft.policy.probe_wait_s
+    if state.for_s >= limit_s:
+        return False
+    draft.wake_in(limit_s - state.for_s)
+    return True
+
+
+def _close(draft: Draft, job: Job, reason: str) -> Job:
+    """Write down that the present generation is over."""
+    gang = job.gang
+    assert gang is not None, "only a gang can be over"
+    steps = [s.step for n in gang.nodes if (s := draft.status(job, n)) is not None and s.generation == gang.generation]
+    last = max([*steps, job.history[-1].first_step, gang.restore_step])
+    entry = replace(job.history[-1], ended=reason, ended_at=draft.now, last_step=last)
+    return replace(job, history=(*job.history[:-1], entry), best_step=max(job.best_step, last))
+
+
+def _charge(job: Job, gang: Gang, damage: _Damage, draft: Draft) -> Job:
+    draft.tell(
+        "gang.broken",
+        f"generation {gang.generation} broke: {damage.cause}",
+        job=job.name,
+        node=next(iter(damage.lost), ""),
+        generation=gang.generation,
+    )
+    refused = "refused the checkpoint" in damage.cause
+    if damage.lost or refused:
+        return job
+    entry = job.history[-1]
+    ran_s = draft.now - gang.formed_at
+    reports_steps = entry.first_step > 0 or gang.restore_step > 0
+    advanced = entry.last_step > max((e.last_step for e in job.history[:-1]), default=0)
+    progress = advanced if reports_steps else ran_s >= draft.policy.progress_floor_s
+    return replace(job, failures=job.failures + 1, without_progress=0 if progress else job.without_progress + 1)
+
+
+def _exhausted(job: Job) -> str:
+    retry = job.spec.retry
+    if job.failures > retry.max_failures:
+        return f"failure {job.failures} of the job's own processes, {retry.max_failures} are allowed"
+    if job.without_progress >= retry.max_without_progress:
+        return f"{job.without_progress} generations in a row completed no new step"
+    return ""
+
+
+def _draining(draft: Draft, node: NodeName) -> bool:
+    known = draft.state.nodes.get(node)
+    return known is not None and known.cordon is not None
+
+
+# -- a healthy gang ---------------------------------------------------------------
+
+
+def _improve(draft: Draft, job: Job, gang: Gang, damage: _Damage) -> None:
+    """Leave nodes that are drained, take nodes that are free; both after a save, at a step boundary."""
+    leaving = [node for node in gang.nodes if _draining(draft, node)]
+    if leaving:
+        _leave(draft, job, gang, leaving)
+        return
+    if gang.running and job.state is not JobState.RUNNING:
+        job = draft.enter(job, JobState.RUNNING, f"{len(gang.members)} nodes, generation {gang.generation}")
+    unseen = "; ".join(f"{node}: {state.reason}" for node, state in damage.unknown.items())
+    if gang.running:
+        reason = f"{len(gang.members)} nodes, generation {gang.generation}" + (f"; {unseen}" if unseen else "")
+        job = draft.put_job(replace(job, reason=reason))
+        if not unseen:
+            _grow(draft, job, gang)
+
+
+def _leave(draft: Draft, job: Job, gang: Gang, leaving: list[NodeName]) -> None:
+    cordons = [node.cordon for name in leaving if (node := draft.state.nodes[name]).cordon is not None]
+    reason = f"{', '.join(leaving)} drained by {cordons[0].by}: {cordons[0].reason}"
+    deadline = min((each.deadline for each in cordons if each.deadline), default=NEVER)
+    if _attached(draft, job, gang) and (not deadline or draft.now < deadline):
+        _ask_to_yield(draft, job, gang, reason)
+        return
+    unsaved = "its deadline passed" if _attached(draft, job, gang) else "the job does not use the trainer library"
+    _reform(draft, job, gang, f"{reason}; stopped without a save: {unsaved}")
+
+
+def _attached(draft: Draft, job: Job, gang: Gang) -> bool:
+    return any(s is not None and s.attached for s in (draft.status(job, node) for node in gang.nodes))
+
+
+def _ask_to_yield(draft: Draft, job: Job, gang: Gang, reason: str) -> None:
+    draft.tell("gang.yield", f"workers are asked to save and leave: {reason}", job=job.name, generation=gang.generation)
+    job = replace(job, gang=replace(gang, yielding_since=draft.now, yielding_reason=reason))
+    draft.wake_in(draft.policy.yield_timeout_s)
+    draft.enter(job, JobState.RESIZING, f"{reason}; saves at the next step boundary")
+
+
+def _await_yield(draft: Draft, job: Job, gang: Gang) -> None:
+    leaving = [node for node in gang.nodes if _draining(draft, node)]
+    deadlines = [c.deadline for n in leaving if (c := draft.state.nodes[n].cordon) is not None and c.deadline]
+    deadline = min([*deadlines, later(gang.yielding_since, draft.policy.yield_timeout_s)])
+    if draft.now < deadline:
+        draft.wake_in(deadline - draft.now)
+        return
+    waited = f"workers did not leave within {draft.now - gang.yielding_since:.0f} s"
+    if leaving:
+        _reform(draft, job, gang, f"{gang.yielding_reason}; {waited}, stopped without a save")
+        return
+    draft.tell("gang.yield", f"{waited}; the gang stays as it is", job=job.name, generation=gang.generation)
+    job = replace(
+        job,
+        gang=replace(gang, yielding_since=NEVER, yielding_reason=""),
+        grow_not_before=later(draft.now, draft.policy.grow_again_after_s),
+    )
+    draft.enter(job, JobState.RUNNING, f"{waited}, growth is put off")
+
+
+def _grow(draft: Draft, job: Job, gang: Gang) -> None:
+    nodes = usable(draft, job)
+    broken = _broken_launchers(draft, job, nodes)
+    able = [node for node in nodes if node not in broken]
+    size = whole(job, len(able))
+    if size <= len(gang.members) or draft.now < job.grow_not_before or not _attached(draft, job, gang):
+        _release(draft, job, gang)
+        return
+    wanted = [*gang.nodes, *(node for node in able if node not in gang.nodes)][:size]
+    joining = wanted[len(gang.members) :]
+    if set(wanted) != set(job.reserved):
+        # Their launchers import torch while the gang goes on training.
+        draft.tell(
+            "gang.grow",
+            f"{', '.join(joining)} can join; launchers get ready meanwhile",
+            job=job.name,
+            generation=gang.generation,
+        )
+        job = draft.put_job(replace(job, reserved=tuple(wanted)))
+    ran_s = draft.now - gang.formed_at
+    if ran_s < draft.policy.grow_after_s:
+        draft.wake_in(draft.policy.grow_after_s - ran_s)
+    elif all(ready(draft, job, node) for node in joining):
+        _ask_to_yield(draft, job, gang, f"{', '.join(joining)} joins")
+
+
+def _release(draft: Draft, job: Job, gang: Gang) -> None:
+    """Hold no more than the gang."""
+    if set(job.reserved) != set(gang.nodes):
+        draft.put_job(replace(job, reserved=gang.nodes))
+
+
+def _reform(draft: Draft, job: Job, gang: Gang, reason: str = "") -> None:
+    """The next generation on the nodes wanted now; not a failure."""
+    reason = reason or gang.yielding_reason or "workers left"
+    closed = _close(draft, job, reason)
+    able = [
+        node
+        for node in dict.fromkeys((*gang.nodes, *job.reserved))
+        if not _draining(draft, node) and draft.state.contact(node).connected
+    ]
+    prepared = [node for node in able if ready(draft, job, node)]
+    if size := whole(job, len(prepared)):
+        released = tuple(node for node in job.reserved if node in prepared)
+        form(
+            draft,
+            replace(closed, reserved=released),
+            prepared[:size],
+            reason=reason,
+            state=JobState.RESIZING,
+            broke_at=NEVER,
+        )
+        return
+    job = draft.put_job(replace(closed, gang=None, reserved=tuple(able), reserved_at=draft.now))
+    draft.enter(job, JobState.RECOVERING, reason)
+    _place(draft, draft.job(job.name))

@@ -1,0 +1,57 @@
+"""What is wanted of each node: a function of the committed state, so that nothing is lost with its sender."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from evertrain.contract.jobspec import JobSpec
+from evertrain.contract.launch import Desired, GangPlace
+from evertrain.controlplane.core.ids import Generation, JobId, NodeName
+from evertrain.controlplane.core.state import State
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobOrder:
+    """What is wanted of one node for one job. A job that is not ordered is to be stopped there."""
+
+    job: JobId
+    generation: Generation
+    desired: Desired
+    spec: JobSpec
+    place: GangPlace | None = None
+    save_and_yield: bool = False
+
+
+def orders_for(state: State, node: NodeName) -> tuple[JobOrder, ...]:
+    """All that is wanted of ``node``; empty: nothing may run there."""
+    holder = state.holders.get(node)
+    if holder is None:
+        return ()
+    job = state.jobs[holder]
+    if job.ended or job.cancel is not None:
+        return ()
+    gang = job.gang
+    if gang is None or node not in gang.nodes:
+        return (JobOrder(job=job.id, generation=job.generation, desired=Desired.PREPARE, spec=job.spec),)
+    at = gang.nodes.index(node)
+    place = GangPlace(
+        group_rank=at,
+        group_world_size=len(gang.members),
+        rank_first=gang.members[at].rank_first,
+        world_size=len(gang.members) * job.spec.nproc_per_node,
+        master_addr=gang.master_addr,
+        master_port=gang.master_port,
+        restore_path=gang.restore_path,
+        restore_digest=gang.restore_digest,
+        restart_count=gang.generation - 1,
+    )
+    return (
+        JobOrder(
+            job=job.id,
+            generation=gang.generation,
+            desired=Desired.RUN,
+            spec=job.spec,
+            place=place,
+            save_and_yield=bool(gang.yielding_since),
+        ),
+    )

@@ -1,0 +1,147 @@
+"""Which nodes a job gets, and the next generation on them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+
+from evertrain.contract.launch import LauncherState
+from evertrain.controlplane.core.draft import Draft
+from evertrain.controlplane.core.ids import Generation, Instant, NodeName
+from evertrain.controlplane.core.state import (
+    Checkpoint,
+    CheckpointState,
+    Gang,
+    GenerationHistory,
+    Job,
+    JobState,
+    Member,
+)
+
+RESTORABLE = frozenset({CheckpointState.COMMITTED, CheckpointState.VERIFIED, CheckpointState.PROVEN})
+
+
+def natural(node: str) -> tuple[tuple[int, str], ...]:
+    """Sort key by which n2 comes before n10."""
+    return tuple((int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", node) if part)
+
+
+def obstacle(draft: Draft, job: Job, node: NodeName) -> str:
+    """Why ``job`` cannot use ``node`` now, in plain words; empty when it can."""
+    known, contact = draft.state.nodes[node], draft.state.contact(node)
+    if not contact.connected:
+        return f"out of sight ({contact.cause})"
+    if not contact.reported:
+        return "has not reported yet"
+    if known.cordon is not None:
+        return f"cordoned by {known.cordon.by}: {known.cordon.reason}"
+    holder = draft.state.holders.get(node)
+    if holder is not None and holder != job.name:
+        return f"held by job {holder}"
+    others = sorted(
+        name for name, each in contact.launchers.items() if name != job.id and each.state is not LauncherState.ABSENT
+    )
+    if others:
+        return f"still stopping {others[0]}"
+    spec = job.spec
+    if known.slots < spec.nproc_per_node:
+        return f"has {known.slots} slots, {spec.nproc_per_node} are needed"
+    devices = spec.nproc_per_node * spec.devices_per_worker
+    if len(known.devices) < devices:
+        return f"has {len(known.devices)} devices, {devices} are needed"
+    return ""
+
+
+def usable(draft: Draft, job: Job) -> list[NodeName]:
+    """Nodes the job can use: those it holds first, then the free ones by name."""
+    free = [node for node in draft.state.nodes if not obstacle(draft, job, node)]
+    return sorted(free, key=lambda node: (node not in job.reserved, natural(node)))
+
+
+def whole(job: Job, count: int) -> int:
+    """The most nodes, at most ``count``, that the job's size allows; 0 when it is too few."""
+    nodes = job.spec.nodes
+    size = min(count, nodes.max) // nodes.multiple_of * nodes.multiple_of
+    return size if size >= nodes.min else 0
+
+
+def ready(draft: Draft, job: Job, node: NodeName) -> bool:
+    """The node's launcher can fork workers at once."""
+    status = draft.status(job, node)
+    return draft.state.contact(node).connected and status is not None and status.state is LauncherState.READY
+
+
+def newest_checkpoint(job: Job) -> Checkpoint | None:
+    """The newest registered checkpoint that has not been refused; its digests are verified before it is loaded."""
+    good = [each for each in job.checkpoints if each.state in RESTORABLE]
+    return max(good, key=lambda each: (each.step, each.generation), default=None)
+
+
+def form(draft: Draft, job: Job, nodes: Sequence[NodeName], *, reason: str, state: JobState, broke_at: Instant) -> Job:
+    """The next generation on ``nodes``, all of which are :func:`ready`. Stable ranks: who stays keeps its order."""
+    before = () if job.gang is None else job.gang.nodes
+    order = {node: at for at, node in enumerate(before)}
+    ranked = sorted(nodes, key=lambda node: (order.get(node, len(order)), natural(node)))
+    members = tuple(_member(draft, job, node, at) for at, node in enumerate(ranked))
+    first = draft.status(job, members[0].node)
+    assert first is not None, "form() takes nodes that are ready"
+    checkpoint = newest_checkpoint(job)
+    generation = Generation(job.generation + 1)
+    gang = Gang(
+        generation=generation,
+        members=members,
+        master_addr=members[0].address,
+        master_port=first.master_port,
+        restore_path=checkpoint.path if checkpoint else "",
+        restore_digest=checkpoint.digest if checkpoint else "",
+        restore_step=checkpoint.step if checkpoint else 0,
+        formed_at=draft.now,
+        broke_at=broke_at,
+        reason=reason,
+    )
+    entry = GenerationHistory(
+        generation=generation,
+        nodes=len(members),
+        world_size=len(members) * job.spec.nproc_per_node,
+        reason=reason,
+        formed_at=draft.now,
+        restored_step=gang.restore_step,
+        steps_lost=max(0, job.best_step - gang.restore_step),
+    )
+    draft.tell(
+        "gang.formed",
+        f"generation {generation} formed: {describe(gang, entry)}; {reason}",
+        job=job.name,
+        generation=generation,
+    )
+    job = replace(
+        job,
+        generation=generation,
+        gang=gang,
+        last_nodes=gang.nodes,
+        reserved=tuple(dict.fromkeys((*ranked, *job.reserved))),
+        steps_lost=job.steps_lost + entry.steps_lost,
+        history=(*job.history, entry)[-draft.policy.history_max :],
+    )
+    draft.wake_in(draft.policy.start_timeout_s)
+    return draft.enter(job, state, reason)
+
+
+def describe(gang: Gang, entry: GenerationHistory) -> str:
+    """Members and resume point, in words."""
+    nodes = ", ".join(gang.nodes[:8]) + (" ..." if len(gang.nodes) > 8 else "")
+    start = f"resumes from step {gang.restore_step}" if gang.restore_path else "starts from step 0"
+    return f"{entry.nodes} nodes ({nodes}), {entry.world_size} workers, {start}"
+
+
+def _member(draft: Draft, job: Job, node: NodeName, at: int) -> Member:
+    status, known = draft.status(job, node), draft.state.nodes[node]
+    assert status is not None, "form() takes nodes that are ready"
+    return Member(
+        node=node,
+        rank_first=at * job.spec.nproc_per_node,
+        address=known.address,
+        probe_port=status.probe_port,
+        launcher_id=status.launcher_id,
+    )

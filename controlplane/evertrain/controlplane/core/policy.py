@@ -1,0 +1,43 @@
+"""Limits and waits of the decisions, each with the reason for its default."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """How patient the coordinator is. Lengths are seconds on the leader's clock."""
+
+    reconnect_grace_s: float = 5.0
+    """After an election, time for agents to find the new leader before one counts as out of sight."""
+    probe_every_s: float = 1.0
+    """Between two rounds of probes of a node that is out of sight."""
+    probers_max: int = 3
+    """Nodes asked in one round; one answer decides, more only make it sooner."""
+    probe_deadline_s: float = 1.0
+    """A host that lost power answers nothing; together with the silence limit this keeps detection under 3 s."""
+    probe_wait_s: float = 1.2
+    """With a survivor's collective error at hand, how long a probe may still clear the node."""
+    agent_return_s: float = 10.0
+    """A broken gang waits so long for the agent of a node whose launcher still answers."""
+    alone_lost_after_s: float = 600.0
+    """A node that nobody else can probe is given up after this."""
+    grow_after_s: float = 5.0
+    """A gang runs at least so long before it is stopped to grow."""
+    grow_again_after_s: float = 600.0
+    """After the workers did not yield in time, growth is not tried again for so long."""
+    yield_timeout_s: float = 120.0
+    """Workers asked to save and leave have so long."""
+    start_timeout_s: float = 120.0
+    """From the orders of a generation to all its workers running."""
+    history_max: int = 100
+    """Generations a job's record keeps: they travel with every change of the job."""
+    checkpoints_max: int = 32
+    exits_max: int = 8
+    requests_max: int = 2_000
+    """Operator requests remembered, so that a repeat gets the first answer."""
+    events_max: int = 10_000
+    """Events kept in the store."""
+    progress_floor_s: float = 60.0
+    """A generation without step reports that ran so long counts as progress."""

@@ -1,0 +1,190 @@
+"""Core to API messages and back, in one file."""
+
+from __future__ import annotations
+
+from evertrain.api import mirror
+from evertrain.api.v1 import agent_pb2, job_pb2, operator_pb2
+from evertrain.contract.jobspec import JobSpec
+from evertrain.contract.launch import GroupState, LauncherStatus
+from evertrain.controlplane.core.commands import Told
+from evertrain.controlplane.core.ids import Generation, NodeName
+from evertrain.controlplane.core.orders import JobOrder
+from evertrain.controlplane.core.outlook import outlook
+from evertrain.controlplane.core.state import Checkpoint, GenerationHistory, Job, Node, State
+from evertrain.controlplane.shell.sessions import LogAsk, Orders, Outgoing, Probe
+
+
+def spec_from(message: job_pb2.JobSpec) -> JobSpec:
+    """A submitted specification; not checked yet."""
+    return mirror.from_message(JobSpec, message)
+
+
+def launchers_from(report: agent_pb2.NodeReport) -> tuple[LauncherStatus, ...]:
+    """A node's launchers as reported. Raises MirrorError on an unknown enum value."""
+    return tuple(mirror.from_message(LauncherStatus, each) for each in report.launchers)
+
+
+def outgoing(item: Outgoing, *, term: int) -> agent_pb2.SessionResponse:
+    """What goes down a node's stream."""
+    match item:
+        case Orders(revision=revision, jobs=jobs):
+            orders = agent_pb2.NodeOrders(term=term, revision=revision, jobs=[_order(job) for job in jobs])
+            return agent_pb2.SessionResponse(orders=orders)
+        case Probe(probe=probe, command=command):
+            request = agent_pb2.ProbeRequest(
+                probe=probe,
+                target=command.target,
+                address=command.address,
+                port=command.port,
+                launcher_id=command.launcher_id,
+                deadline_s=command.deadline_s,
+            )
+            return agent_pb2.SessionResponse(probe=request)
+        case LogAsk():
+            return agent_pb2.SessionResponse(log=mirror.to_message(item, agent_pb2.LogRequest))
+
+
+def _order(order: JobOrder) -> agent_pb2.JobOrder:
+    return mirror.to_message(order, agent_pb2.JobOrder)
+
+
+def event(told: Told) -> operator_pb2.Event:
+    """One line of the story."""
+    return operator_pb2.Event(
+        sequence=told.sequence,
+        at_s=told.at,
+        kind=told.kind,
+        job=told.job,
+        node=told.node,
+        generation=told.generation,
+        text=told.text,
+        term=told.term,
+    )
+
+
+def job(state: State, item: Job) -> operator_pb2.Job:
+    """Where a job stands: its record, and what its nodes last told."""
+    message = operator_pb2.Job(
+        name=item.name,
+        id=item.id,
+        spec=mirror.to_message(item.spec, job_pb2.JobSpec),
+        state=f"JOB_STATE_{item.state.name}",
+        reason=item.reason,
+        since_s=item.since,
+        next=outlook(state, item),
+        submitted_by=item.submitted_by,
+        submitted_at_s=item.submitted_at,
+        generation=item.generation,
+        failures=item.failures,
+        steps_lost=item.steps_lost,
+        step=item.best_step,
+        history=[_generation(entry) for entry in item.history],
+        checkpoints=[_checkpoint(each) for each in item.checkpoints],
+    )
+    if item.gang is not None:
+        _add_gang(message, state, item)
+    return message
+
+
+def _add_gang(message: operator_pb2.Job, state: State, item: Job) -> None:
+    gang, workers = item.gang, item.spec.nproc_per_node
+    assert gang is not None, "the caller looked"
+    message.world_size = len(gang.members) * workers
+    steps: list[int] = []
+    for member in gang.members:
+        status = state.status(item, member.node)
+        current = status if status is not None and status.generation == gang.generation else None
+        group = GroupState.NONE if current is None else current.group
+        message.members.append(
+            operator_pb2.Member(
+                node=member.node,
+                rank_first=member.rank_first,
+                workers=workers,
+                group=f"GROUP_STATE_{group.name}",
+                reachable=state.contact(member.node).connected,
+                step=0 if current is None else current.step,
+            )
+        )
+        if current is not None and current.step:
+            steps.append(current.step)
+            if current.loss is not None and not message.HasField("loss"):
+                message.loss = current.loss
+            if current.tokens is not None and not message.HasField("tokens"):
+                message.tokens = current.tokens
+    if steps:
+        message.step = max(steps)
+
+
+def _generation(entry: GenerationHistory) -> operator_pb2.Generation:
+    return operator_pb2.Generation(
+        generation=entry.generation,
+        nodes=entry.nodes,
+        world_size=entry.world_size,
+        reason=entry.reason,
+        ended=entry.ended,
+        formed_at_s=entry.formed_at,
+        ended_at_s=entry.ended_at,
+        restored_step=entry.restored_step,
+        first_step=entry.first_step,
+        last_step=entry.last_step,
+        steps_lost=entry.steps_lost,
+        phases=mirror.to_message(entry.phases, operator_pb2.RecoveryPhases),
+        exits=[mirror.to_message(each, job_pb2.ProcessExit) for each in entry.exits],
+    )
+
+
+def _checkpoint(each: Checkpoint) -> operator_pb2.Checkpoint:
+    return operator_pb2.Checkpoint(
+        step=each.step,
+        generation=each.generation,
+        path=each.path,
+        digest=each.digest,
+        bytes_total=each.bytes_total,
+        world_size=each.world_size,
+        registered_at_s=each.registered_at,
+        save_s=each.save_s,
+        state=f"CHECKPOINT_STATE_{each.state.name}",
+        note=each.note,
+    )
+
+
+def node(state: State, item: Node) -> operator_pb2.Node:
+    """Where a node stands."""
+    contact, holder = state.contact(item.name), state.holders.get(item.name, "")
+    message = operator_pb2.Node(
+        name=item.name,
+        health=operator_pb2.NODE_HEALTH_HEALTHY if contact.connected else operator_pb2.NODE_HEALTH_UNKNOWN,
+        availability=_availability(item, holder),
+        reason=_node_reason(item, contact.cause if not contact.connected else ""),
+        since_s=contact.since,
+        job=holder,
+        generation=_generation_on(state, item.name),
+        address=item.address,
+        version=item.version,
+        slots=item.slots,
+        devices=item.devices,
+        labels=item.labels,
+    )
+    if item.cordon is not None:
+        message.cordoned_by, message.cordoned_at_s = item.cordon.by, item.cordon.at
+    return message
+
+
+def _availability(item: Node, holder: str) -> operator_pb2.NodeAvailability:
+    if item.cordon is None:
+        return operator_pb2.NODE_AVAILABILITY_READY
+    if not item.cordon.drain:
+        return operator_pb2.NODE_AVAILABILITY_CORDONED
+    return operator_pb2.NODE_AVAILABILITY_DRAINING if holder else operator_pb2.NODE_AVAILABILITY_DRAINED
+
+
+def _node_reason(item: Node, cause: str) -> str:
+    parts = [f"out of sight: {cause}"] if cause else []
+    if item.cordon is not None:
+        parts.append(f"{item.cordon.reason} ({item.cordon.by})")
+    return "; ".join(parts)
+
+
+def _generation_on(state: State, name: NodeName) -> Generation:
+    launchers = state.contact(name).launchers.values()
+    return Generation(max((status.generation for status in launchers), default=0))

@@ -1,0 +1,1 @@
+"""Carries facts to the core and its decisions out, in an order that survives a crash."""

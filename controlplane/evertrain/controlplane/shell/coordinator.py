@@ -1,0 +1,61 @@
+"""A coordinator process's life: stand by, lead, step down, stand by again."""
+
+from __future__ import annotations
+
+import asyncio
+
+import structlog
+from evertrain.controlplane.core.policy import Policy
+from evertrain.controlplane.shell.clock import Clock
+from evertrain.controlplane.shell.leader import Leader, NotLeading
+from evertrain.controlplane.shell.mirror import Mirror
+from evertrain.controlplane.store.api import Fenced, LeaseLost, Store
+
+log = structlog.get_logger(__name__)
+
+
+class Coordinator:
+    """Holds the present leadership, if any, for the servers to use."""
+
+    def __init__(self, *, store: Store, clock: Clock, address: str, policy: Policy) -> None:
+        self.store = store
+        self.clock = clock
+        self.address = address
+        self.mirror = Mirror(store, clock)
+        self._policy = policy
+        self._leader: Leader | None = None
+
+    @property
+    def leader(self) -> Leader | None:
+        """The leadership of this process; None while it stands by."""
+        return self._leader if self._leader is not None and self._leader.ready.is_set() else None
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self.mirror.run())
+            while True:
+                await self._lead_once()
+
+    async def _lead_once(self) -> None:
+        log.info("standing by for the leadership", store=self.store.describe())
+        leadership = await self.store.campaign(self.address)
+        self._leader = Leader(
+            store=self.store, leadership=leadership, clock=self.clock, address=self.address, policy=self._policy
+        )
+        log.info("elected", term=leadership.term)
+        try:
+            await self._leader.run()
+        except* (Fenced, LeaseLost, NotLeading) as group:
+            reasons = "; ".join(dict.fromkeys(_flat(group)))
+            log.warning("stepped down", term=leadership.term, reason=reasons)
+        finally:
+            self._leader = None
+            await leadership.resign()
+
+
+def _flat(group: BaseExceptionGroup[Exception]) -> list[str]:
+    texts: list[str] = []
+    for err in group.exceptions:
+        texts += _flat(err) if isinstance(err, BaseExceptionGroup) else [str(err)]
+    return texts

@@ -1,0 +1,311 @@
+"""One leadership: take events, step, commit once, then dispatch. Nothing is done that was not committed first."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+import structlog
+from evertrain.contract.launch import LauncherStatus
+from evertrain.controlplane.core.commands import Answer, Decision, ProbeNode, WakeAt
+from evertrain.controlplane.core.events import (
+    CancelAsked,
+    DrainAsked,
+    Event,
+    JobSubmitted,
+    LeadershipBegan,
+    NodeOutOfSight,
+    NodeRegistered,
+    NodeReported,
+    TimerFired,
+    UndrainAsked,
+)
+from evertrain.controlplane.core.ids import Instant, NodeName
+from evertrain.controlplane.core.ids import Term as CoreTerm
+from evertrain.controlplane.core.orders import orders_for
+from evertrain.controlplane.core.policy import Policy
+from evertrain.controlplane.core.state import State
+from evertrain.controlplane.core.step import step
+from evertrain.controlplane.shell.clock import Clock
+from evertrain.controlplane.shell.sessions import NodeSession, Probe, facts_of
+from evertrain.controlplane.store import codec
+from evertrain.controlplane.store.api import WRITES_MAX, Leadership, OutcomeUnknown, Store, Unavailable, Write
+from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wait_exponential_jitter
+
+log = structlog.get_logger(__name__)
+T = TypeVar("T")
+
+INBOX_EVENTS_MAX = 4_096
+"""Events that may wait. A full inbox stops the reading of the agents' streams: back-pressure, no loss."""
+BATCH_EVENTS_MAX = 64
+HEARTBEAT_S = 0.5
+"""Between reports of an agent when nothing changes."""
+SILENT_AFTER_S = 2.0
+"""A stream without a report for four heartbeats is out of sight; with a probe of at most 1 s, lost within 3 s."""
+COMPACT_EVERY = 2_000
+"""Commits between two compactions of the store's history, which keeps as many."""
+
+
+class NotLeading(Exception):
+    """The leadership ended before the request was committed; ask the new leader."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Envelope:
+    event: Event
+    answer: asyncio.Future[Answer] | None = None
+
+
+class Leader:
+    """The loop of one leadership. ``run`` ends by an exception of the store when the leadership does."""
+
+    def __init__(self, *, store: Store, leadership: Leadership, clock: Clock, address: str, policy: Policy) -> None:
+        self._store = store
+        self._leadership = leadership
+        self._clock = clock
+        self._address = address
+        self._policy = policy
+        self._inbox: asyncio.Queue[_Envelope] = asyncio.Queue(maxsize=INBOX_EVENTS_MAX)
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at: Instant | None = None
+        self._fresh: dict[NodeName, NodeSession] = {}
+        self._commits = 0
+        self._asked: set[asyncio.Future[Answer]] = set()
+        self._over = False
+        self.sessions: dict[NodeName, NodeSession] = {}
+        self.state = State(cluster_id="")
+        self.store_state = "ok"
+        self.ready = asyncio.Event()
+
+    @property
+    def term(self) -> int:
+        """This leadership's term."""
+        return self._leadership.term
+
+    # -- the loop -------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Load, decide once, then lead until the leadership is lost. Raises what ended it."""
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._watch_lease())
+                self.state = await self._load()
+                term = CoreTerm(self._leadership.term)
+                began = LeadershipBegan(at=self._clock.now(), term=term, address=self._address)
+                await self._handle([_Envelope(began)])
+                tasks.create_task(self._watch_silence())
+                self.ready.set()
+                while True:
+                    batch = [await self._inbox.get()]
+                    while len(batch) < BATCH_EVENTS_MAX and not self._inbox.empty():
+                        batch.append(self._inbox.get_nowait())
+                    await self._handle(batch)
+        finally:
+            self._let_go()
+
+    async def _load(self) -> State:
+        snapshot = await self._patiently("load", self._store.load)
+        cluster = codec.read_cluster(snapshot.records)
+        if cluster is None:
+            cluster = codec.Cluster(cluster_id=uuid.uuid4().hex, created_at=self._clock.now(), format=codec.FORMAT)
+            await self._commit([codec.cluster_write(cluster)])
+        return codec.read_state(snapshot, cluster)
+
+    async def _handle(self, batch: Sequence[_Envelope]) -> None:
+        self._take_progress()
+        before = self.state
+        decision = step(before, [each.event for each in batch], now=self._clock.now(), policy=self._policy)
+        writes = codec.writes_for(decision, events_max=self._policy.events_max)
+        if len(writes) > WRITES_MAX and len(batch) > 1:
+            # The core is pure: decide again on half of the facts, then on the other half.
+            middle = len(batch) // 2
+            await self._handle(batch[:middle])
+            await self._handle(batch[middle:])
+            return
+        for at in range(0, len(writes), WRITES_MAX):
+            # One event fits one commit. Only a new leader's first look at many jobs does not; each
+            # job's record is whole in itself, and a cut between two is a state to decide from again.
+            await self._commit(writes[at : at + WRITES_MAX])
+        self.state = decision.state
+        self._answer(batch, decision)
+        self._dispatch(before, decision)
+
+    async def _commit(self, writes: Sequence[Write]) -> None:
+        revision = await self._patiently("commit", lambda: self._store.commit(writes, self._leadership))
+        self._commits += 1
+        if self._commits % COMPACT_EVERY == 0:
+            keep = type(revision)(max(0, revision - COMPACT_EVERY))
+            await self._patiently("compact", lambda: self._store.compact(keep))
+
+    async def _patiently(self, doing: str, call: Callable[[], Awaitable[T]]) -> T:
+        """Repeat ``call`` while the store is away. Bounded by the leadership: its loss cancels the wait."""
+
+        def say(retries: RetryCallState) -> None:
+            error = str(retries.outcome.exception()) if retries.outcome else ""
+            if self.store_state != error:
+                self.store_state = error
+                log.warning("the store is away, trying again; training goes on", doing=doing, error=error)
+
+        patience = AsyncRetrying(
+            retry=retry_if_exception_type((Unavailable, OutcomeUnknown)),
+            wait=wait_exponential_jitter(initial=0.05, max=2.0),
+            sleep=self._clock.sleep,
+            before_sleep=say,
+        )
+        result: T = await patience(call)
+        if self.store_state != "ok":
+            self.store_state = "ok"
+            log.info("the store is back", doing=doing)
+        return result
+
+    # -- after the commit -----------------------------------------------------------
+
+    def _answer(self, batch: Sequence[_Envelope], decision: Decision) -> None:
+        for each in batch:
+            if each.answer is not None and not each.answer.done():
+                each.answer.set_result(decision.answers[_question(each.event)])
+
+    def _dispatch(self, before: State, decision: Decision) -> None:
+        state = decision.state
+        for told in decision.told:
+            log.info(told.text, kind=told.kind, job=told.job, node=told.node, generation=told.generation)
+        touched: set[NodeName] = set()
+        for name in decision.jobs:
+            touched.update(state.jobs[name].reserved)
+            if (old := before.jobs.get(name)) is not None:
+                touched.update(old.reserved)
+        for node in touched:
+            self._order(node)
+        for command in decision.commands:
+            match command:
+                case ProbeNode():
+                    self._probe(command)
+                case WakeAt(at=at):
+                    self._wake_at(at)
+
+    def _order(self, node: NodeName) -> None:
+        session = self.sessions.get(node)
+        if session is not None:
+            session.order(orders_for(self.state, node))
+
+    def _probe(self, command: ProbeNode) -> None:
+        for prober in command.probers:
+            session = self.sessions.get(prober)
+            if session is not None:
+                session.request(Probe(probe=uuid.uuid4().hex, command=command))
+
+    def _wake_at(self, at: Instant) -> None:
+        if self._timer is not None:
+            if self._timer_at is not None and self._timer_at <= at and not self._timer.cancelled():
+                return
+            self._timer.cancel()
+        delay_s = max(0.0, at - self._clock.now())
+        self._timer_at = at
+        self._timer = asyncio.get_running_loop().call_later(delay_s, self._wake)
+
+    def _wake(self) -> None:
+        self._timer, self._timer_at = None, None
+        if not self._inbox.full():  # a full inbox leads to a decision anyway
+            self._inbox.put_nowait(_Envelope(TimerFired(at=self._clock.now())))
+
+    # -- doors ----------------------------------------------------------------------
+
+    async def ask(self, event: JobSubmitted | CancelAsked | DrainAsked | UndrainAsked | NodeRegistered) -> Answer:
+        """Have a request decided and committed; its answer. Raises NotLeading."""
+        answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        if self._over:
+            raise NotLeading("this coordinator no longer leads")
+        self._asked.add(answer)
+        try:
+            await self._inbox.put(_Envelope(event, answer))
+            return await answer
+        finally:
+            self._asked.discard(answer)
+
+    async def tell(self, event: Event) -> None:
+        """Put a fact into the inbox; waits while it is full."""
+        await self._inbox.put(_Envelope(event))
+
+    async def register(self, event: NodeRegistered) -> Answer:
+        """Have a node's agent accepted; its session replaces an earlier one of the same agent."""
+        answer = await self.ask(event)
+        if answer.refusal is None:
+            old = self.sessions.get(event.node)
+            if old is not None:
+                old.close("the agent registered again")
+            session = NodeSession(node=event.node, session=event.session, heard_at=self._clock.monotonic())
+            self.sessions[event.node] = session
+            session.order(orders_for(self.state, event.node))
+        return answer
+
+    def session(self, session_id: str) -> NodeSession | None:
+        """The live session with this id."""
+        return next((each for each in self.sessions.values() if each.session == session_id and not each.closed), None)
+
+    async def report(self, session: NodeSession, launchers: tuple[LauncherStatus, ...]) -> None:
+        """Take in a node's report: at once when its facts are news, with the next decision when only progress is."""
+        session.heard_at = self._clock.monotonic()
+        session.latest = launchers
+        facts = facts_of(launchers)
+        if facts == session.facts:
+            self._fresh[session.node] = session
+            return
+        session.facts = facts
+        self._fresh.pop(session.node, None)
+        await self.tell(
+            NodeReported(at=self._clock.now(), node=session.node, session=session.session, launchers=launchers)
+        )
+
+    async def hang_up(self, session: NodeSession, cause: str) -> None:
+        """The stream is gone; unless a newer one took its place, the node is out of sight."""
+        session.close(cause)
+        if self.sessions.get(session.node) is session:
+            del self.sessions[session.node]
+            self._fresh.pop(session.node, None)
+            event = NodeOutOfSight(at=self._clock.now(), node=session.node, session=session.session, cause=cause)
+            await self.tell(event)
+
+    def _take_progress(self) -> None:
+        """Bring the steps that were reported meanwhile into the state; they alone lead to no decision."""
+        for node, session in self._fresh.items():
+            contact = self.state.contacts.get(node)
+            if contact is not None and contact.session == session.session:
+                launchers = {status.job: status for status in session.latest}
+                self.state = replace(
+                    self.state, contacts=self.state.contacts.set(node, replace(contact, launchers=launchers))
+                )
+        self._fresh.clear()
+
+    # -- watches --------------------------------------------------------------------
+
+    async def _watch_lease(self) -> None:
+        reason = await self._leadership.lost()
+        raise NotLeading(reason)
+
+    async def _watch_silence(self) -> None:
+        while True:
+            await self._clock.sleep(HEARTBEAT_S / 2)
+            now = self._clock.monotonic()
+            for session in list(self.sessions.values()):
+                silent_s = now - session.heard_at
+                if silent_s >= SILENT_AFTER_S:
+                    await self.hang_up(session, f"no report for {SILENT_AFTER_S:.0f} s")
+
+    def _let_go(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        for session in self.sessions.values():
+            session.close("this coordinator no longer leads")
+        self.sessions.clear()
+        self._over = True
+        for answer in self._asked:
+            if not answer.done():
+                answer.set_exception(NotLeading("the leadership ended first; the same request can be sent again"))
+
+
+def _question(event: Event) -> str:
+    assert isinstance(event, (NodeRegistered, JobSubmitted, CancelAsked, DrainAsked, UndrainAsked)), event
+    return event.session if isinstance(event, NodeRegistered) else event.request_id

@@ -1,0 +1,110 @@
+"""The nodes that are connected to this leader, what was last heard of them, and what they have been told."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias
+
+from evertrain.contract.launch import LauncherStatus
+from evertrain.controlplane.core.commands import ProbeNode
+from evertrain.controlplane.core.ids import NodeName
+from evertrain.controlplane.core.orders import JobOrder
+
+REQUESTS_MAX = 256
+"""Probe and log requests that may wait for one node; more are dropped, all are repeated or time out."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Orders:
+    """All that is wanted of a node."""
+
+    revision: int
+    jobs: tuple[JobOrder, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Probe:
+    """Look after another node's launcher."""
+
+    probe: str
+    command: ProbeNode
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogAsk:
+    """Send a rank's log, or stop sending it."""
+
+    stream: str
+    job: str
+    rank: int
+    tail_lines: int
+    follow: bool
+    cancel: bool = False
+
+
+Outgoing: TypeAlias = Orders | Probe | LogAsk
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class NodeSession:
+    """One agent's stream. Of orders only the newest waits to be sent; a slow node costs no memory."""
+
+    node: NodeName
+    session: str
+    heard_at: float
+    """On the monotonic clock."""
+    facts: tuple[LauncherStatus, ...] | None = None
+    """The last report without its progress; None before the first."""
+    latest: tuple[LauncherStatus, ...] = ()
+    streaming: bool = False
+    _orders: Orders | None = None
+    _sent: tuple[JobOrder, ...] | None = None
+    _revision: int = 0
+    _requests: list[Outgoing] = field(default_factory=list)
+    _wake: asyncio.Event = field(default_factory=asyncio.Event)
+    _closed: str = ""
+
+    def order(self, jobs: tuple[JobOrder, ...]) -> None:
+        """Have ``jobs`` sent if the node has not been told exactly that."""
+        if self._sent == jobs:
+            return
+        self._sent, self._revision = jobs, self._revision + 1
+        self._orders = Orders(revision=self._revision, jobs=jobs)
+        self._wake.set()
+
+    def request(self, outgoing: Probe | LogAsk) -> bool:
+        """Have a request sent; False when too many wait already."""
+        if len(self._requests) >= REQUESTS_MAX:
+            return False
+        self._requests.append(outgoing)
+        self._wake.set()
+        return True
+
+    def close(self, reason: str) -> None:
+        """End the stream."""
+        self._closed = self._closed or reason
+        self._wake.set()
+
+    @property
+    def closed(self) -> str:
+        """Why the stream ended; empty while it lives."""
+        return self._closed
+
+    async def outgoing(self) -> AsyncIterator[Outgoing]:
+        """What is to be sent, as it comes, until closed."""
+        while not self._closed:
+            await self._wake.wait()
+            self._wake.clear()
+            while not self._closed and (self._orders is not None or self._requests):
+                if self._orders is not None:
+                    orders, self._orders = self._orders, None
+                    yield orders
+                else:
+                    yield self._requests.pop(0)
+
+
+def facts_of(launchers: tuple[LauncherStatus, ...]) -> tuple[LauncherStatus, ...]:
+    """A report without what changes all the time; two reports with equal facts are the same news."""
+    return tuple(replace(status, step=0, loss=None, tokens=None, phase="") for status in launchers)

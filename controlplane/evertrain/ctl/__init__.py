@@ -1,0 +1,1 @@
+"""The command line for operators and researchers: ``ctl``. Talks to a coordinator; decides nothing about jobs."""

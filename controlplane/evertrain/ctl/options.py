@@ -1,0 +1,69 @@
+"""The options that every command takes, before or after its name, and the decorator that adds them."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Callable
+from functools import wraps
+from typing import Annotated, Any, Concatenate, Final, ParamSpec, TypeAlias
+
+import typer
+from evertrain.ctl.settings import COORDINATOR_ENV, TIMEOUT_DEFAULT_S, Given, Output, Settings, settle
+
+P = ParamSpec("P")
+
+Coordinator: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--coordinator",
+        metavar="ADDR[,ADDR]",
+        help=f"Coordinators, as HOST:PORT or unix:/path. Default: ${COORDINATOR_ENV}, else the local cluster.",
+    ),
+]
+TlsCa: TypeAlias = Annotated[
+    str | None, typer.Option("--tls-ca", metavar="FILE", help="Certificate that vouches for coordinators.")
+]
+TlsCert: TypeAlias = Annotated[str | None, typer.Option("--tls-cert", metavar="FILE", help="Our certificate.")]
+TlsKey: TypeAlias = Annotated[str | None, typer.Option("--tls-key", metavar="FILE", help="Key of our certificate.")]
+Insecure: TypeAlias = Annotated[
+    bool, typer.Option("--insecure", help="Allow plain text to another machine, on a network you trust.")
+]
+RequestTimeout: TypeAlias = Annotated[
+    str | None,
+    typer.Option("--timeout", metavar="TIME", help=f"For one request, e.g. 30s. Default: {TIMEOUT_DEFAULT_S:g}s."),
+]
+OutputForm: TypeAlias = Annotated[
+    Output | None, typer.Option("--output", "-o", metavar="table|json", help="Form of the output. Default: table.")
+]
+
+_SHARED: Final = {
+    "coordinator": (Coordinator, None),
+    "tls_ca": (TlsCa, None),
+    "tls_cert": (TlsCert, None),
+    "tls_key": (TlsKey, None),
+    "insecure": (Insecure, False),
+    "request_timeout": (RequestTimeout, None),
+    "output": (OutputForm, None),
+}
+
+
+def with_settings(function: Callable[Concatenate[Settings, P], None]) -> Callable[..., None]:
+    """Turn ``function(settings, ...)`` into a command that also takes the shared options."""
+    own = list(inspect.signature(function, eval_str=True).parameters.values())[1:]
+    shared = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+        for name, (annotation, default) in _SHARED.items()
+    ]
+    context = inspect.Parameter("ctx", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
+
+    @wraps(function)
+    def command(**values: Any) -> None:
+        before: Given = values.pop("ctx").obj or Given()
+        given = Given(**{name: values.pop(name) for name in _SHARED})
+        function(settle(given.over(before), os.environ), **values)  # type: ignore[call-arg]  # typer fills P from own
+
+    keyword_only = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in own]
+    command.__signature__ = inspect.Signature([context, *keyword_only, *shared])  # type: ignore[attr-defined]
+    command.__annotations__ = {parameter.name: parameter.annotation for parameter in (context, *own, *shared)}
+    return command

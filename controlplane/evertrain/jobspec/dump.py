@@ -1,0 +1,31 @@
+"""A resolved specification as YAML that load reads back to the same. For people; the wire form is in contract."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import yaml
+from evertrain.contract.jobspec import JobSpec
+from evertrain.contract.wire import to_dict
+from evertrain.jobspec.secrets import looks_secret
+from evertrain.jobspec.units import duration_text, size_text
+
+
+def dump(spec: JobSpec, *, hide_secrets: bool = False) -> str:
+    """Every field of ``spec``, defaults included. With ``hide_secrets`` values that look secret are left out."""
+    fields: dict[str, Any] = to_dict(spec)
+    fields["logs"]["bytes_max"] = size_text(spec.logs.bytes_max)
+    fields["stop_grace"] = duration_text(fields.pop("stop_grace_s"))
+    fields["prepare_timeout"] = duration_text(fields.pop("prepare_timeout_s"))
+    if hide_secrets:
+        fields["env"] = hidden(spec.env)
+    kept = {name: value for name, value in fields.items() if value not in ("", [], {})}
+    if not spec.checkpoint.dir:
+        del kept["checkpoint"]["dir"]
+    return yaml.dump(kept, Dumper=yaml.SafeDumper, sort_keys=False, allow_unicode=True, width=100)
+
+
+def hidden(env: Mapping[str, str]) -> dict[str, str]:
+    """``env`` with a note in place of each value that looks like a secret."""
+    return {name: "(hidden)" if looks_secret(name, value) else value for name, value in env.items()}

@@ -1,0 +1,189 @@
+"""The YAML form of a job specification: which fields there are and of which type. Limits are in check.
+
+Reads the tree of :mod:`evertrain.jobspec.document`, whose scalars are text as
+it was written; each type here says what text it takes.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, Final, TypeAlias
+
+from evertrain.contract import jobspec as contract
+from evertrain.jobspec.document import Scalar
+from evertrain.jobspec.units import UnitError, parse_duration, parse_size
+from pydantic import BaseModel, BeforeValidator, ConfigDict, model_validator
+from pydantic_core import PydanticCustomError
+
+_WHOLE_NUMBER: Final = re.compile(r"-?(0|[1-9][0-9]{0,17})")
+_DEFAULT: Final = contract.JobSpec(name="")
+
+
+def _wrong(message: str) -> PydanticCustomError:
+    return PydanticCustomError("spec", "{message}", {"message": message})
+
+
+def _scalar(value: object, expected: str) -> Scalar:
+    match value:
+        case Scalar(empty=True):
+            raise _wrong(f"has no value; give {expected} or remove the field")
+        case Scalar():
+            return value
+        case _:
+            raise _wrong(f"expected {expected}, got {'a list' if isinstance(value, list) else 'fields'}")
+
+
+def _text(value: object) -> str:
+    return _scalar(value, "text").text
+
+
+def _env_text(value: object) -> str:
+    if isinstance(value, Scalar) and value.empty:
+        raise _wrong("has no value; write '' for an empty one")
+    return _text(value)
+
+
+def _whole_number(value: object) -> int:
+    scalar = _scalar(value, "a whole number")
+    if scalar.quoted and _WHOLE_NUMBER.fullmatch(scalar.text):
+        raise _wrong(f"expected a whole number, got the text {scalar.text!r}; remove the quotes")
+    if not _WHOLE_NUMBER.fullmatch(scalar.text):
+        raise _wrong(f"expected a whole number, got {scalar.text[:40]!r}")
+    return int(scalar.text)
+
+
+def _unit(parse: Callable[[str], float], expected: str) -> Callable[[object], float]:
+    def read(value: object) -> float:
+        text = _scalar(value, expected).text
+        try:
+            return parse(text)
+        except UnitError as err:
+            raise _wrong(f"{text[:40]!r}: {err}") from err
+
+    return read
+
+
+def _items(value: object) -> object:
+    match value:
+        case list():
+            return value
+        case Scalar(empty=False, text=text):
+            raise _wrong(f"expected a list, such as [{', '.join(_words(text))}]")
+        case _:
+            raise _wrong("expected a list; write [] for an empty one")
+
+
+def _words(text: str) -> list[str]:
+    try:
+        return shlex.split(text[:80]) or ["item"]
+    except ValueError:
+        return [text[:80]]
+
+
+def _fields(value: object) -> object:
+    if isinstance(value, Mapping | BaseModel):
+        return value
+    raise _wrong("expected fields, each on a line of its own" if not isinstance(value, list) else "expected fields")
+
+
+Text: TypeAlias = Annotated[str, BeforeValidator(_text)]
+EnvText: TypeAlias = Annotated[str, BeforeValidator(_env_text)]
+WholeNumber: TypeAlias = Annotated[int, BeforeValidator(_whole_number)]
+Size: TypeAlias = Annotated[int, BeforeValidator(_unit(parse_size, "a size such as 64MiB"))]
+Duration: TypeAlias = Annotated[float, BeforeValidator(_unit(parse_duration, "a duration such as 10s"))]
+Texts: TypeAlias = Annotated[tuple[Text, ...], BeforeValidator(_items)]
+
+
+class _Fields(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _must_be_fields(cls, value: object) -> object:
+        return _fields(value)
+
+
+class NodesModel(_Fields):
+    """``nodes``: a range, or one number for both of its ends."""
+
+    min: WholeNumber
+    max: WholeNumber
+    multiple_of: WholeNumber = _DEFAULT.nodes.multiple_of
+
+    @model_validator(mode="before")
+    @classmethod
+    def _one_number_is_both(cls, value: object) -> object:
+        if isinstance(value, Scalar):
+            number = Scalar(text=str(_whole_number(value)))
+            return {"min": number, "max": number}
+        return value
+
+
+class CheckpointModel(_Fields):
+    """``checkpoint``."""
+
+    dir: Text = _DEFAULT.checkpoint.dir
+    every_steps: WholeNumber = _DEFAULT.checkpoint.every_steps
+    keep: WholeNumber = _DEFAULT.checkpoint.keep
+
+
+class RetryModel(_Fields):
+    """``retry``."""
+
+    max_failures: WholeNumber = _DEFAULT.retry.max_failures
+    max_without_progress: WholeNumber = _DEFAULT.retry.max_without_progress
+
+
+class LogsModel(_Fields):
+    """``logs``."""
+
+    bytes_max: Size = _DEFAULT.logs.bytes_max
+    files_max: WholeNumber = _DEFAULT.logs.files_max
+
+
+class JobModel(_Fields):
+    """A whole specification file."""
+
+    name: Text
+    script: Text = ""
+    args: Texts = ()
+    command: Texts = ()
+    python: Text = ""
+    workdir: Text = ""
+    env: dict[str, EnvText] = {}
+    preload: Texts = ()
+    nodes: NodesModel = NodesModel.model_construct(min=_DEFAULT.nodes.min, max=_DEFAULT.nodes.max)
+    nproc_per_node: WholeNumber = _DEFAULT.nproc_per_node
+    devices_per_worker: WholeNumber = _DEFAULT.devices_per_worker
+    checkpoint: CheckpointModel = CheckpointModel.model_construct()
+    retry: RetryModel = RetryModel.model_construct()
+    logs: LogsModel = LogsModel.model_construct()
+    stop_grace: Duration = _DEFAULT.stop_grace_s
+    prepare_timeout: Duration = _DEFAULT.prepare_timeout_s
+
+    def to_contract(self) -> contract.JobSpec:
+        """The same in the form that every component carries; paths as they were written."""
+        given: dict[str, Any] = {
+            name: getattr(self, name)
+            for name in type(self).model_fields
+            if name not in ("nodes", "checkpoint", "retry", "logs", "stop_grace", "prepare_timeout")
+        }
+        return contract.JobSpec(
+            **given,
+            nodes=contract.NodeRange(**self.nodes.model_dump()),
+            checkpoint=contract.CheckpointPolicy(**self.checkpoint.model_dump()),
+            retry=contract.RetryPolicy(**self.retry.model_dump()),
+            logs=contract.LogPolicy(**self.logs.model_dump()),
+            stop_grace_s=self.stop_grace,
+            prepare_timeout_s=self.prepare_timeout,
+        )
+
+
+def field_names(model: type[BaseModel], path: tuple[str | int, ...]) -> list[str]:
+    """Names of the fields that a mapping at ``path`` may have; empty where any name goes."""
+    kind: Any = model
+    for part in path:
+        kind = kind.model_fields[part].annotation
+    return list(kind.model_fields)

@@ -1,0 +1,219 @@
+"""A checkpoint on storage: its folder's name, its manifest, and how both are verified. Standard library only.
+
+Not for what the shards hold: that is the trainer library's. Layout of format 1::
+
+    <checkpoint dir>/<job id>/step-000000120-g3/
+        manifest.json      a CheckpointManifest; its SHA-256 is the checkpoint's digest
+        model.pt           shards, each listed in the manifest with size and SHA-256
+        rng-00000.pt       one for each rank
+    <checkpoint dir>/<job id>/.tmp-step-000000140-g3/     being written
+    <checkpoint dir>/<job id>/.trash-step-000000060-g2/   being deleted
+
+The folder gets its final name last, by an atomic rename: that is the commit
+marker. The generation is part of the name, so a writer of an older generation
+can never overwrite what a newer one committed.
+
+Errors::
+
+    VerificationFailed (ValueError)    names the file and what is wrong with it
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, Final
+
+from evertrain.contract.wire import Malformed, from_dict, to_dict
+
+FORMAT: Final = 1
+MANIFEST_NAME: Final = "manifest.json"
+MANIFEST_BYTES_MAX: Final = 64 << 20
+TEMPORARY_PREFIX: Final = ".tmp-"
+TRASH_PREFIX: Final = ".trash-"
+
+_FOLDER: Final = re.compile(r"step-(\d{9,18})-g(\d{1,18})")
+_SHARD_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,126}")
+_SHA256: Final = re.compile(r"[0-9a-f]{64}")
+_CHUNK_BYTES: Final = 4 << 20
+
+
+class VerificationFailed(ValueError):
+    """The checkpoint must not be restored from: ``part`` is the file at fault, ``reason`` says why."""
+
+    def __init__(self, part: str, reason: str) -> None:
+        super().__init__(f"{part}: {reason}")
+        self.part = part
+        self.reason = reason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class CheckpointName:
+    """Name of a checkpoint's folder. Sorts from old to new: a newer generation outranks any step of an older one,
+    because it began from a checkpoint that was chosen, and what the older one wrote past it was given up."""
+
+    generation: int
+    step: int
+
+    def __str__(self) -> str:
+        return f"step-{self.step:09d}-g{self.generation}"
+
+    @classmethod
+    def parse(cls, folder: str) -> CheckpointName | None:
+        """The name that ``folder`` spells, or None for any other text."""
+        match = _FOLDER.fullmatch(folder)
+        return cls(step=int(match[1]), generation=int(match[2])) if match else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shard:
+    """One file of a checkpoint."""
+
+    name: str
+    bytes: int
+    sha256: str
+    """In hex."""
+
+    def __post_init__(self) -> None:
+        # Names come from a file that may be corrupt: they must not lead out of the checkpoint's folder.
+        if not _SHARD_NAME.fullmatch(self.name):
+            raise ValueError(f"shard name {self.name!r} is not a plain file name")
+        if self.bytes < 0 or not _SHA256.fullmatch(self.sha256):
+            raise ValueError(f"shard {self.name}: size or digest out of range")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointManifest:
+    """Everything a checkpoint consists of and comes from."""
+
+    format: int = FORMAT
+    job: str
+    """Id of the job; empty outside a cluster."""
+    generation: int
+    step: int
+    """Steps complete in the saved state."""
+    tokens: int
+    world_size: int
+    """Workers that saved; as many ``rng-*`` shards exist."""
+    shards: tuple[Shard, ...]
+    torch_version: str
+    config_sha256: str = ""
+    """Digest of the configuration the script declared; empty: none."""
+    dataset_sha256: str = ""
+    """Digest of the dataset manifest; empty: none."""
+    code: str = ""
+    """Commit of the code, if the script told it."""
+    parent_path: str = ""
+    """The checkpoint this one continues from; empty for the first."""
+    parent_digest: str = ""
+
+    @property
+    def bytes_total(self) -> int:
+        """Bytes of all shards."""
+        return sum(shard.bytes for shard in self.shards)
+
+    def shard(self, name: str) -> Shard:
+        """The shard called ``name``. Raises :class:`VerificationFailed` if there is none."""
+        for shard in self.shards:
+            if shard.name == name:
+                return shard
+        raise VerificationFailed(name, "not listed in the manifest")
+
+
+def encode(manifest: CheckpointManifest) -> bytes:
+    """The manifest as it is stored: sorted JSON, so that equal manifests have equal digests."""
+    return (json.dumps(to_dict(manifest), sort_keys=True, indent=1) + "\n").encode()
+
+
+def decode(data: bytes) -> CheckpointManifest:
+    """Parse a stored manifest. Raises :class:`VerificationFailed`."""
+    try:
+        value = json.loads(data)
+    except ValueError as err:
+        raise VerificationFailed(MANIFEST_NAME, f"not JSON: {err}") from err
+    found = value.get("format") if isinstance(value, dict) else None
+    if found != FORMAT:
+        raise VerificationFailed(MANIFEST_NAME, f"format {found!r}, this version reads format {FORMAT}")
+    try:
+        return from_dict(CheckpointManifest, value)
+    except Malformed as err:
+        raise VerificationFailed(MANIFEST_NAME, str(err)) from err
+
+
+def digest_of(data: bytes) -> str:
+    """SHA-256 in hex."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def read_manifest(folder: Path, *, digest: str = "") -> CheckpointManifest:
+    """The manifest of the checkpoint in ``folder``; with ``digest``, only if it is that one.
+
+    Raises :class:`VerificationFailed`, also for a missing file.
+    """
+    data = _read(folder, MANIFEST_NAME, bytes_max=MANIFEST_BYTES_MAX)
+    if digest and digest_of(data) != digest:
+        raise VerificationFailed(MANIFEST_NAME, f"SHA-256 is {digest_of(data)}, registered was {digest}")
+    return decode(data)
+
+
+def read_shard(folder: Path, shard: Shard) -> bytes:
+    """The bytes of a shard, read once and verified before they are returned. Raises :class:`VerificationFailed`."""
+    data = _read(folder, shard.name, bytes_exact=shard.bytes)
+    _compare(shard, digest_of(data))
+    return data
+
+
+def verify(folder: Path, *, digest: str = "") -> CheckpointManifest:
+    """Verify the whole checkpoint without holding more than a few MiB of it. Raises :class:`VerificationFailed`."""
+    manifest = read_manifest(folder, digest=digest)
+    for shard in manifest.shards:
+        hasher = hashlib.sha256()
+        with _opened(folder, shard.name, bytes_exact=shard.bytes) as file:
+            for chunk in _chunks(shard.name, file):
+                hasher.update(chunk)
+        _compare(shard, hasher.hexdigest())
+    return manifest
+
+
+def _compare(shard: Shard, sha256: str) -> None:
+    if sha256 != shard.sha256:
+        raise VerificationFailed(shard.name, f"SHA-256 is {sha256}, the manifest says {shard.sha256}")
+
+
+def _read(folder: Path, name: str, *, bytes_exact: int | None = None, bytes_max: int | None = None) -> bytes:
+    with _opened(folder, name, bytes_exact=bytes_exact, bytes_max=bytes_max) as file:
+        try:
+            return file.read()
+        except OSError as err:
+            raise VerificationFailed(name, f"cannot be read: {err.strerror}") from err
+
+
+def _opened(folder: Path, name: str, *, bytes_exact: int | None = None, bytes_max: int | None = None) -> BinaryIO:
+    """The file, opened only if its size is as expected, so that no wrong size is ever read into memory."""
+    try:
+        file = open(folder / name, "rb")
+    except FileNotFoundError as err:
+        raise VerificationFailed(name, f"missing in {folder}") from err
+    except OSError as err:
+        raise VerificationFailed(name, f"cannot be opened: {err.strerror}") from err
+    found = os.fstat(file.fileno()).st_size
+    if bytes_exact is not None and found != bytes_exact:
+        file.close()
+        raise VerificationFailed(name, f"{found} bytes, the manifest says {bytes_exact}")
+    if bytes_max is not None and found > bytes_max:
+        file.close()
+        raise VerificationFailed(name, f"{found} bytes, at most {bytes_max} allowed")
+    return file
+
+
+def _chunks(name: str, file: BinaryIO) -> Iterator[bytes]:
+    try:
+        while chunk := file.read(_CHUNK_BYTES):
+            yield chunk
+    except OSError as err:
+        raise VerificationFailed(name, f"cannot be read: {err.strerror}") from err

@@ -1,0 +1,120 @@
+"""This rank's ties to the other ranks: a few tiny collectives over CPU tensors.
+
+Not for gradients and not for control from outside. What ranks tell each other
+is JSON in byte tensors: nothing is ever unpickled.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup
+
+Message = dict[str, Any]
+"""A JSON object."""
+
+
+class GroupMissing(RuntimeError):
+    """The environment announces several ranks, but the script has not made a process group yet."""
+
+
+class Peers:
+    """The ranks that train together. Every method is a collective: all ranks call it in the same order.
+
+    A dead rank makes the collective raise, as it makes the script's own.
+    """
+
+    def __init__(self, *, rank: int = 0, world_size: int = 1, group: ProcessGroup | None = None) -> None:
+        self.rank = rank
+        self.world_size = world_size
+        self._group = group
+
+    @classmethod
+    def connect(cls, *, world_size_announced: int) -> Peers:
+        """Join the process group that the script has made, or stand alone without one.
+
+        A collective when there is a group that cannot reduce CPU tensors: a
+        gloo group is made beside it. Raises :class:`GroupMissing`.
+        """
+        dist = process_groups()
+        if dist is None:
+            if world_size_announced > 1:
+                raise GroupMissing(
+                    f"WORLD_SIZE is {world_size_announced}, but there is no process group: "
+                    "call torch.distributed.init_process_group() before state.restore()"
+                )
+            return cls()
+        group = None if _reduces_cpu_tensors(dist.get_backend_config()) else dist.new_group(backend="gloo")
+        return cls(rank=dist.get_rank(), world_size=dist.get_world_size(), group=group)
+
+    def maxima(self, values: list[int]) -> list[int]:
+        """The largest value of any rank, at each position."""
+        if self.world_size == 1:
+            return values
+        import torch
+        import torch.distributed as dist
+
+        tensor = torch.tensor(values, dtype=torch.int64)
+        dist.all_reduce(tensor, op=dist.ReduceOp.MAX, group=self._group)
+        found: list[int] = tensor.tolist()
+        return found
+
+    def gather(self, message: Message) -> list[Message]:
+        """Every rank's message, by rank, on every rank."""
+        if self.world_size == 1:
+            return [message]
+        import torch
+        import torch.distributed as dist
+
+        data = json.dumps(message).encode()
+        room = self.maxima([len(data)])[0]
+        mine = torch.zeros(8 + room, dtype=torch.uint8)
+        mine[: 8 + len(data)] = torch.frombuffer(bytearray(len(data).to_bytes(8, "big") + data), dtype=torch.uint8)
+        everyone = [torch.empty_like(mine) for _ in range(self.world_size)]
+        dist.all_gather(everyone, mine, group=self._group)
+        return [_unpadded(bytes(tensor.tolist())) for tensor in everyone]
+
+    def share(self, message: Message | None) -> Message:
+        """Rank 0's message, on every rank. The others give None."""
+        if self.world_size == 1:
+            return message or {}
+        import torch
+        import torch.distributed as dist
+
+        data = json.dumps(message).encode() if self.rank == 0 else b""
+        (length,) = self.maxima([len(data)])
+        tensor = torch.tensor(list(data) or [0] * length, dtype=torch.uint8)
+        dist.broadcast(tensor, src=0, group=self._group)
+        return _decoded(bytes(tensor.tolist()))
+
+    def leave(self) -> None:
+        """Take down the process group, so that no rank waits for one that has left."""
+        dist = process_groups()
+        if dist is not None:
+            dist.destroy_process_group()
+
+
+def process_groups() -> Any:
+    """``torch.distributed`` if the script has a process group, else None. Never imports torch."""
+    dist = sys.modules.get("torch.distributed")
+    return dist if dist is not None and dist.is_available() and dist.is_initialized() else None
+
+
+def _unpadded(data: bytes) -> Message:
+    length = int.from_bytes(data[:8], "big")
+    return _decoded(data[8 : 8 + length])
+
+
+def _decoded(data: bytes) -> Message:
+    value = json.loads(data)
+    assert isinstance(value, dict), "only objects are sent"
+    return value
+
+
+def _reduces_cpu_tensors(config: str) -> bool:
+    """``config`` is torch's form, such as ``cpu:gloo,cuda:nccl``."""
+    backends = dict(part.split(":", 1) for part in config.split(",") if ":" in part)
+    return backends.get("cpu") in ("gloo", "mpi")

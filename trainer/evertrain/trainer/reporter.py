@@ -1,0 +1,186 @@
+"""The worker's end of the beacon socket. Never blocks and never raises into the training loop.
+
+Not for deciding what to report or what to do about a wish: that is the
+session's. Everything here is a non-blocking system call made by the caller's
+own thread; there is no thread and no signal handler.
+"""
+
+from __future__ import annotations
+
+import select
+import socket
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Final, SupportsFloat
+
+from evertrain.contract import wire
+from evertrain.contract.beacon import Hello, PhaseChanged, Progress, WorkerReport
+from evertrain.contract.beacon import Wish as Wish
+
+PROGRESS_GAP_S: Final = 0.05
+QUEUE_FRAMES_MAX: Final = 64
+CONNECTS_MAX: Final = 20
+RETRY_GAP_FIRST_S: Final = 0.1
+RETRY_GAP_MAX_S: Final = 30.0
+_RECEIVE_BYTES: Final = 4096
+_SEND_FLAGS: Final = socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL
+
+
+class Reporter:
+    """Sends reports to the launcher and knows its latest wish. Without a launcher it does nothing, cheaply.
+
+    Progress is sent at most every :data:`PROGRESS_GAP_S` and dropped while the
+    launcher is slow. Other reports wait in a queue of
+    :data:`QUEUE_FRAMES_MAX` frames, from which the oldest is dropped. A
+    launcher that vanished is called again at growing distances, at most
+    :data:`CONNECTS_MAX` times in this process's life.
+    """
+
+    def __init__(self, path: str, hello: Hello, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._path = path
+        self._hello = wire.encode(hello)
+        self._clock = clock
+        self._socket: socket.socket | None = None
+        self._decoder = wire.Decoder(Wish)
+        self._queue: deque[bytes] = deque()
+        self._sent_bytes = 0
+        """Bytes of the first frame in the queue that have left."""
+        self._phase: bytes = b""
+        self._wish = Wish()
+        self._connects_left = CONNECTS_MAX if path else 0
+        self._connect_due = 0.0
+        self._retry_gap_s = RETRY_GAP_FIRST_S
+        self._progress_due = 0.0
+        self._unsent: tuple[int, SupportsFloat | None, int] | None = None
+
+    def report(self, message: WorkerReport) -> None:
+        """Queue ``message`` and send what the socket takes at once."""
+        if not self._reachable():
+            return
+        self._enqueue(message)
+        self._pump()
+
+    def progress(self, step: int, loss: SupportsFloat | None, tokens: int) -> None:
+        """Tell the step, unless another was told a moment ago. ``loss`` is read only if it is sent."""
+        if not self._reachable():
+            return
+        self._unsent = (step, loss, tokens)
+        now = self._clock()
+        if now < self._progress_due:
+            return
+        self._progress_due = now + PROGRESS_GAP_S
+        self._pump()
+        if not self._queue:
+            self._send_progress()
+
+    def progress_now(self) -> None:
+        """Tell the latest step if it has not been told, whatever the distance to the one before."""
+        if self._unsent is not None and self._reachable():
+            self._send_progress()
+
+    def wish(self) -> Wish:
+        """What the launcher wants now, as far as it has told."""
+        if self._socket is None:
+            return self._wish
+        try:
+            data = self._socket.recv(_RECEIVE_BYTES, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return self._wish
+        except OSError:
+            self._disconnect()
+            return self._wish
+        if not data:
+            self._disconnect()
+            return self._wish
+        try:
+            for wish in self._decoder.feed(data):
+                self._wish = wish
+        except wire.WireError:
+            self._disconnect()
+        return self._wish
+
+    def flush(self, *, within_s: float) -> bool:
+        """Wait until everything queued has left, or the time is over. Returns whether it has."""
+        deadline = self._clock() + within_s
+        self._pump()
+        while self._queue and self._socket is not None:
+            left_s = deadline - self._clock()
+            if left_s <= 0:
+                break
+            poller = select.poll()
+            poller.register(self._socket, select.POLLOUT)
+            if not poller.poll(left_s * 1000):
+                break
+            self._pump()
+        return not self._queue
+
+    def close(self) -> None:
+        """Close the socket; later reports are dropped."""
+        self._connects_left = 0
+        self._disconnect()
+        self._queue.clear()
+
+    def _reachable(self) -> bool:
+        return self._socket is not None or self._connects_left > 0
+
+    def _enqueue(self, message: WorkerReport) -> None:
+        frame = wire.encode(message)
+        if isinstance(message, PhaseChanged):
+            self._phase = frame
+        if len(self._queue) >= QUEUE_FRAMES_MAX:
+            del self._queue[1 if self._sent_bytes else 0]  # never cut a frame that has begun to leave
+        self._queue.append(frame)
+
+    def _send_progress(self) -> None:
+        assert self._unsent is not None, "only called with a step to tell"
+        step, loss, tokens = self._unsent
+        self._unsent = None
+        self._enqueue(Progress(step=step, loss=None if loss is None else float(loss), tokens=tokens))
+        self._pump()
+
+    def _pump(self) -> None:
+        """Send queued frames until the socket takes no more."""
+        if self._socket is None and not self._connect():
+            return
+        while self._queue and self._socket is not None:
+            frame = self._queue[0]
+            try:
+                self._sent_bytes += self._socket.send(memoryview(frame)[self._sent_bytes :], _SEND_FLAGS)
+            except BlockingIOError:
+                return
+            except OSError:
+                self._disconnect()
+                return
+            if self._sent_bytes == len(frame):
+                self._queue.popleft()
+                self._sent_bytes = 0
+
+    def _connect(self) -> bool:
+        now = self._clock()
+        if self._connects_left <= 0 or now < self._connect_due:
+            return False
+        self._connects_left -= 1
+        self._connect_due = now + self._retry_gap_s
+        self._retry_gap_s = min(2 * self._retry_gap_s, RETRY_GAP_MAX_S)
+        fresh = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+        try:
+            fresh.connect(self._path)
+        except OSError:  # not there, refused, or its backlog is full: all the same to us, and never worth a wait
+            fresh.close()
+            return False
+        self._socket = fresh
+        self._decoder = wire.Decoder(Wish)
+        self._sent_bytes = 0
+        # A launcher that lost the connection lost what it knew of us with it.
+        opening = [self._hello] + ([self._phase] if self._phase and self._phase not in self._queue else [])
+        self._queue.extendleft(reversed(opening))
+        return True
+
+    def _disconnect(self) -> None:
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+        self._sent_bytes = 0
+        # A hello that did not leave is written anew by the next connection.
+        self._queue = deque(frame for frame in self._queue if frame != self._hello)

@@ -1,0 +1,211 @@
+"""The worker's session: progress out, wishes in, saves at step boundaries. Not for how a checkpoint is made.
+
+Nothing here raises into the training loop, save one thing that has to: the
+boundary check is a collective, and fails as the script's own would when
+another rank is dead.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Protocol, Self, SupportsFloat
+
+from evertrain.contract.beacon import CheckpointFailed, Hello, Phase, PhaseChanged
+from evertrain.contract.exits import WorkerExit
+from evertrain.trainer.cadence import Cadence
+from evertrain.trainer.peers import process_groups
+from evertrain.trainer.reporter import Reporter
+from evertrain.trainer.settings import Settings
+
+if TYPE_CHECKING:
+    from evertrain.trainer.parts import Stateful
+    from evertrain.trainer.state import JobState
+    from evertrain.trainer.writing import SavePoint
+
+CLOSE_FLUSH_S: Final = 0.2
+RETRY_GAP_STEPS_MAX: Final = 256
+
+
+class HasDigest(Protocol):
+    """A dataset manifest, as far as a checkpoint refers to it."""
+
+    @property
+    def digest(self) -> str: ...
+
+
+def session(
+    *, checkpoint_dir: str | os.PathLike[str] = "", reached: Callable[[SavePoint], None] = lambda _point: None
+) -> Session:
+    """The session of this worker, for a ``with`` statement.
+
+    Under Evertrain it reports to the launcher; started by torchrun or plain
+    Python it does all the rest, saving to ``checkpoint_dir``. ``reached`` is
+    called at each :class:`SavePoint` on rank 0 (tests end the process there).
+    """
+    settings = Settings.from_environ(os.environ, checkpoint_dir=os.fspath(checkpoint_dir))
+    return Session(settings, reached=reached)
+
+
+class Session:
+    """One worker of one generation. Only for the thread that runs the training loop."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        reached: Callable[[SavePoint], None] = lambda _point: None,
+    ) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._reached = reached
+        hello = Hello(rank=settings.rank, pid=os.getpid(), generation=settings.generation)
+        self._reporter = Reporter(settings.beacon, hello, clock=clock)
+        self._state: JobState | None = None
+        self._cadence: Cadence | None = None
+        self._step = 0
+        self._tokens = 0
+        self._retry_step = 0
+        """After a failed save: complete steps at which the next is tried; 0 while saves succeed."""
+        self._retry_gap_steps = 1
+        self._refused_to_yield = False
+
+    def __enter__(self) -> Self:
+        self._reporter.report(PhaseChanged(phase=Phase.INITIALIZING, step=0))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._reporter.progress_now()
+        if kind is None:
+            self._reporter.report(PhaseChanged(phase=Phase.STOPPING, step=self._step))
+        self._reporter.flush(within_s=CLOSE_FLUSH_S)
+        self._reporter.close()
+
+    @property
+    def rank(self) -> int:
+        """This worker's rank: the process group's, else the environment's."""
+        dist = process_groups()
+        return int(dist.get_rank()) if dist is not None else self._settings.rank
+
+    @property
+    def world_size(self) -> int:
+        """Workers in the gang."""
+        dist = process_groups()
+        return int(dist.get_world_size()) if dist is not None else self._settings.world_size
+
+    @property
+    def generation(self) -> int:
+        """The gang's generation. Outside a cluster it counts the runs over one checkpoint directory, after restore."""
+        state = self._state
+        return state.plan.generation if state is not None and state.opened else self._settings.generation
+
+    def state(
+        self,
+        *,
+        model: Stateful,
+        optimizer: Stateful | None,
+        scheduler: Stateful | None = None,
+        scaler: Stateful | None = None,
+        sampler: Stateful | None = None,
+        extra: Mapping[str, Stateful] | None = None,
+        config: Mapping[str, Any] | None = None,
+        dataset: HasDigest | None = None,
+        code: str = "",
+    ) -> JobState:
+        """Declare, once, what must survive. ``optimizer`` may be None, but not forgotten.
+
+        ``extra`` holds further parts by name (an averaged model, say),
+        ``config`` plain values the run depends on, ``dataset`` the manifest
+        of what it reads, ``code`` the commit it runs. Random number
+        generators are saved without being declared.
+        """
+        from evertrain.trainer.parts import Parts
+        from evertrain.trainer.state import JobState
+
+        if self._state is not None:
+            raise RuntimeError("state() was called before: declare all parts in one call")
+        named = {"model": model, "optimizer": optimizer, "scheduler": scheduler, "scaler": scaler, "sampler": sampler}
+        if clash := named.keys() & (extra or {}).keys():
+            raise ValueError(f"extra part {min(clash)!r} has the name of a built-in one: choose another")
+        parts = Parts(
+            stateful={name: part for name, part in {**named, **(extra or {})}.items() if part is not None},
+            config=config or {},
+            dataset_sha256=dataset.digest if dataset is not None else "",
+            code=code,
+        )
+        self._state = JobState(
+            parts, settings=self._settings, reporter=self._reporter, clock=self._clock, reached=self._reached
+        )
+        return self._state
+
+    def step_done(self, step: int, *, loss: SupportsFloat | None = None, tokens: int = 0, save: bool = False) -> None:
+        """Tell that ``step`` steps of the whole job are complete: a boundary, at which a save or a yield may happen.
+
+        All ranks call it at the same steps. ``loss`` may be a tensor; it is
+        read only when it is sent. ``tokens`` are those of this step, over all
+        ranks. ``save`` asks for a checkpoint now, and must be equal on all
+        ranks. If the launcher asked for it, this saves and then ends the
+        worker with ``SystemExit`` (``WorkerExit.YIELDED``).
+        """
+        if self._cadence is None:
+            self._cadence = self._begin(step)
+        previous, self._step = self._step, step
+        self._tokens += tokens
+        self._reporter.progress(step, loss, self._tokens)
+        wanted = self._reporter.wish().save_and_yield
+        state = self._state
+        if state is None or not state.plan.root:
+            if wanted or save:
+                self._tell_nothing_to_save(step)
+            return
+        leaving = self._agreed(state, self._cadence, wanted)
+        if save or ((leaving or self._save_due(state, previous)) and step >= self._retry_step):
+            saved = state.save(step, self._tokens)
+            self._plan_retry(saved)
+            if saved and leaving:
+                self._reporter.progress_now()
+                state.leave(WorkerExit.YIELDED)
+
+    def _begin(self, step: int) -> Cadence:
+        """The first step of this process is complete: take over what was restored."""
+        self._step = step - 1
+        if self._state is not None:
+            self._state.open()  # for a script that saves but never restores
+            self._tokens = self._state.tokens
+        return Cadence(step=self._step, now=self._clock())
+
+    def _agreed(self, state: JobState, cadence: Cadence, wanted: bool) -> bool:
+        """Whether all ranks leave at this boundary: because one of them was asked to."""
+        peers = state.peers
+        if peers.world_size == 1 or self._step < cadence.due:
+            return wanted and peers.world_size == 1
+        now = self._clock()
+        proposal = cadence.proposal(self._step, now) if peers.rank == 0 else 0
+        leaving, due = peers.maxima([int(wanted), proposal])
+        cadence.agreed(due, step=self._step, now=now)
+        return bool(leaving)
+
+    def _save_due(self, state: JobState, previous: int) -> bool:
+        every = state.plan.every_steps
+        return self._retry_step > 0 or (every > 0 and self._step // every > previous // every)
+
+    def _plan_retry(self, saved: bool) -> None:
+        """After a failure, try at the next boundary, then at doubling distances, in steps: equal on all ranks."""
+        if saved:
+            self._retry_step, self._retry_gap_steps = 0, 1
+        else:
+            self._retry_step = self._step + self._retry_gap_steps
+            self._retry_gap_steps = min(2 * self._retry_gap_steps, RETRY_GAP_STEPS_MAX)
+
+    def _tell_nothing_to_save(self, step: int) -> None:
+        if not self._refused_to_yield:
+            self._refused_to_yield = True
+            missing = "no state: call job.state(...)" if self._state is None else "no checkpoint directory"
+            self._reporter.report(
+                CheckpointFailed(step=step, reason=f"the script was asked to save, but has {missing}")
+            )

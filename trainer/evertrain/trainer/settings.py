@@ -1,0 +1,76 @@
+"""What the launcher told this worker through its environment. Not for torch's own variables beyond rank and size.
+
+Errors::
+
+    BadEnvironment (ValueError)    a variable is not what the contract says; the text names it
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from evertrain.contract import environ
+
+
+class BadEnvironment(ValueError):
+    """An environment variable does not parse; the text names it and its value."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """A worker's environment, parsed. Empty and 0 mean "not given"."""
+
+    beacon: str = ""
+    job_id: str = ""
+    generation: int = 0
+    rank: int = 0
+    world_size: int = 1
+    checkpoint_dir: str = ""
+    checkpoint_every_steps: int = 0
+    checkpoint_keep: int = 3
+    restore_path: str = ""
+    restore_digest: str = ""
+
+    @classmethod
+    def from_environ(cls, env: Mapping[str, str], *, checkpoint_dir: str = "") -> Settings:
+        """Parse ``env``. ``checkpoint_dir`` is the script's own choice; a launcher's goes before it.
+
+        Raises :class:`BadEnvironment`.
+        """
+        return cls(
+            beacon=env.get(environ.BEACON, ""),
+            job_id=env.get(environ.JOB_ID, "") or env.get(environ.JOB, ""),
+            generation=_int(env, environ.GENERATION, 0),
+            rank=_int(env, "RANK", 0),
+            world_size=_int(env, "WORLD_SIZE", 1, least=1),
+            checkpoint_dir=env.get(environ.CHECKPOINT_DIR, "") or checkpoint_dir,
+            checkpoint_every_steps=_int(env, environ.CHECKPOINT_EVERY, 0),
+            checkpoint_keep=_int(env, environ.CHECKPOINT_KEEP, 3, least=1),
+            restore_path=env.get(environ.RESTORE, ""),
+            restore_digest=env.get(environ.RESTORE_DIGEST, ""),
+        )
+
+    @property
+    def managed(self) -> bool:
+        """A launcher started this worker: which checkpoint to restore is its order's decision, not ours."""
+        return bool(self.beacon)
+
+    @property
+    def checkpoint_root(self) -> Path | None:
+        """The folder of this job's checkpoints, or None when it saves nothing."""
+        return Path(self.checkpoint_dir, self.job_id).absolute() if self.checkpoint_dir else None
+
+
+def _int(env: Mapping[str, str], name: str, default: int, *, least: int = 0) -> int:
+    text = env.get(name, "")
+    if not text:
+        return default
+    try:
+        value = int(text)
+    except ValueError as err:
+        raise BadEnvironment(f"{name} is {text!r}, expected a whole number") from err
+    if value < least:
+        raise BadEnvironment(f"{name} is {value}, expected at least {least}")
+    return value
