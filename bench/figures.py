@@ -30,6 +30,10 @@ class Figure:
     ratio: float | None
     """Ours divided by the peer's."""
 
+    def line(self) -> str:
+        """The figure as one line of JSON."""
+        return json.dumps(asdict(self))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
@@ -55,13 +59,13 @@ def compare(
     figure: str,
     *,
     ours: Sample,
-    peer: tuple[str, Sample] | None,
+    peer: tuple[str, Sample],
     conditions: Mapping[str, object],
     goal_s: float | None = None,
     goal_ratio: float | None = None,
 ) -> Figure:
     """One figure, with the goal judged; a failed repetition of ours misses every goal."""
-    name, theirs = peer or ("", Sample(values=()))
+    name, theirs = peer
     ratio = round(ours.median / theirs.median, 4) if ours.median is not None and theirs.median else None
     goals, met = [], bool(ours.values) and ours.failed == 0
     if goal_s is not None:
@@ -86,8 +90,3 @@ def compare(
         peer_failed=theirs.failed,
         ratio=ratio,
     )
-
-
-def line(figure: Figure) -> str:
-    """The figure as one line of JSON."""
-    return json.dumps(asdict(figure))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import time
@@ -66,13 +67,11 @@ def _below(pid: int, children: dict[int, list[int]]) -> Iterator[int]:
         yield from _below(child, children)
 
 
-def kill(pids: list[int]) -> None:
-    """SIGKILL each that is still there."""
+def send(number: signal.Signals, pids: list[int]) -> None:
+    """Send a signal to each that is still there."""
     for pid in pids:
-        try:
-            os.kill(pid, signal.SIGKILL)
-        except ProcessLookupError:
-            continue
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
 
 
 def end_marked(mark: str) -> None:
@@ -81,7 +80,7 @@ def end_marked(mark: str) -> None:
     while left := {pid for pid in marked(mark) if not _is_zombie(pid)}:
         if time.monotonic() > deadline:
             raise TimeoutError(f"processes {sorted(left)} outlived SIGKILL for {END_TIMEOUT_S:.0f} s")
-        kill(sorted(left))
+        send(signal.SIGKILL, sorted(left))
         time.sleep(0.02)
 
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-IDLE_S = 0.005
+WATCH_S = 0.005
+"""Between two looks while a fault is to hit an exact step."""
+WAIT_S = 0.05
+"""Between two looks while processes start: seldom, so that the harness takes no time from them."""
 
 
 class NoProgress(Exception):
@@ -26,36 +30,43 @@ class Step:
     pid: int
 
 
+class _Tail:
+    """The whole lines of one file, each once."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = path.open("rb")
+        self._partial = b""
+
+    def read(self) -> Iterator[Step]:
+        *lines, self._partial = (self._partial + self._file.read()).split(b"\n")
+        # Torch's own warnings share the file.
+        return (_parse(line) for line in lines if line.startswith(b'{"') and b'"time_ns"' in line)
+
+
 class StepLog:
     """Reads all files that match ``pattern`` below ``folder``, also those that appear later."""
 
     def __init__(self, folder: Path, pattern: str) -> None:
         self._folder = folder
         self._pattern = pattern
-        self._offsets: dict[Path, int] = {}
+        self._files: dict[int, _Tail] = {}
         self.latest: dict[int, Step] = {}
         """Newest step by pid."""
         self.first: dict[int, Step] = {}
         """First step by pid."""
 
-    def read(self) -> list[Step]:
-        """What came since the last call."""
-        steps = [step for path in sorted(self._folder.glob(self._pattern)) for step in self._read_file(path)]
-        for step in steps:
-            self.first.setdefault(step.pid, step)
-            self.latest[step.pid] = step
-        return steps
+    def find(self) -> None:
+        """Look for files that are new; a path that holds another file than before counts as one."""
+        for path in self._folder.glob(self._pattern):
+            with contextlib.suppress(FileNotFoundError):
+                self._files.setdefault(path.stat().st_ino, _Tail(path))
 
-    def _read_file(self, path: Path) -> Iterator[Step]:
-        with path.open("rb") as file:
-            file.seek(self._offsets.get(path, 0))
-            data = file.read()
-        whole = data[: data.rfind(b"\n") + 1]
-        self._offsets[path] = self._offsets.get(path, 0) + len(whole)
-        for line in whole.splitlines():
-            # Torch's own warnings share the file.
-            if line.startswith(b'{"') and b'"time_ns"' in line:
-                yield _parse(line)
+    def read(self) -> None:
+        """Take in what was written since the last call."""
+        for tail in self._files.values():
+            for step in tail.read():
+                self.first.setdefault(step.pid, step)
+                self.latest[step.pid] = step
 
     def wait_for_gang(self, world_size: int, *, after_ns: int, timeout_s: float) -> dict[int, Step]:
         """The first step of each rank of a gang all of whose workers began to step after ``after_ns``.
@@ -64,6 +75,7 @@ class StepLog:
         """
         deadline = time.monotonic() + timeout_s
         while time.monotonic() < deadline:
+            self.find()
             self.read()
             gang = {
                 step.rank: step
@@ -72,7 +84,7 @@ class StepLog:
             }
             if len(gang) == world_size:
                 return gang
-            time.sleep(IDLE_S)
+            time.sleep(WAIT_S)
         raise NoProgress(f"no gang of {world_size} made a step within {timeout_s:.0f} s; {self._last_words()}")
 
     def wait_for_step(self, gang: dict[int, Step], *, offset: int, every: int, steps_min: int, timeout_s: float) -> int:
@@ -85,7 +97,7 @@ class StepLog:
             done = min(self.latest[pid].step for pid in pids)
             if done >= earliest and done % every == offset:
                 return done
-            time.sleep(IDLE_S)
+            time.sleep(WATCH_S)
         raise NoProgress(f"no step {offset} after a save came within {timeout_s:.0f} s; {self._last_words()}")
 
     def _last_words(self) -> str:

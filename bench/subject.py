@@ -22,13 +22,8 @@ class Layout:
     """How many launchers and workers, and where they may write."""
 
     folder: Path
-    nodes: int = 2
-    workers_per_node: int = 2
-
-    @property
-    def world_size(self) -> int:
-        """Workers of the full gang."""
-        return self.nodes * self.workers_per_node
+    nodes: int
+    workers_per_node: int
 
 
 class Subject(Protocol):
@@ -58,11 +53,15 @@ class Subject(Protocol):
 
 def environment(mark: str, **extra: str) -> dict[str, str]:
     """The environment of everything that is started: loopback only, one thread for each worker."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("TORCH", "MASTER_", "EVERTRAIN_"))}
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("TORCH", "MASTER_", "EVERTRAIN_", "PYTHON"))
+    }
     fixed = {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "PYTHONUNBUFFERED": "1", MARK: mark}
     return {**kept, **fixed, **extra}
 
 
-def script_arguments(checkpoints: Path) -> Sequence[str]:
+def script_arguments(checkpoint: Path) -> Sequence[str]:
     """Arguments of the training script: it would run for hours, and is stopped."""
-    return ("--steps", "1000000", "--save-every", str(SAVE_EVERY), "--checkpoint", str(checkpoints))
+    return ("--steps", "1000000", "--save-every", str(SAVE_EVERY), "--checkpoint", str(checkpoint))

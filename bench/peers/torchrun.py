@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import socket
 import subprocess
 import sys
@@ -41,7 +42,11 @@ class Torchrun:
             with (folder / "launcher.log").open("wb") as log:
                 self._launchers.append(
                     subprocess.Popen(
-                        [*self._command(node, port), str(SCRIPT), *script_arguments(self._layout.folder / "checkpoints")],
+                        [
+                            *self._command(node, port),
+                            str(SCRIPT),
+                            *script_arguments(self._layout.folder / "checkpoint.pt"),
+                        ],
                         env=environment(self._mark, **{OPT_OUT: "1"}),
                         stdin=subprocess.DEVNULL,
                         stdout=log,
@@ -77,7 +82,7 @@ class Torchrun:
     def stop(self) -> None:
         """End launchers and workers."""
         for launcher in self._launchers:
-            machine.kill(machine.descendants(launcher.pid))
+            machine.send(signal.SIGKILL, machine.descendants(launcher.pid))
             launcher.wait()
         self._launchers.clear()
 

@@ -324,6 +324,14 @@ def statuses(state: State) -> tuple[LauncherStatus, ...]:
     return tuple(told)
 
 
+def heard(state: State) -> bool:
+    """Every launcher of an earlier agent has told its status, or is known to be gone."""
+    return not any(
+        view.adopted and view.status is None and view.stage in (Stage.FOUND, Stage.LIVE)
+        for view in state.views.values()
+    )
+
+
 def facts(state: State) -> tuple[object, ...]:
     """What a report must be sent at once for when it changes: all but progress, which heartbeats carry."""
     return (state.revision, *(replace(each, step=0, loss=None, tokens=None) for each in statuses(state)))

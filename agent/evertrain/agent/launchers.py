@@ -91,11 +91,12 @@ class Launcher:
 
     def _find(self) -> Process | None:
         identity, record = folders.read_identity(self._folder), self._record
-        if identity is not None and (process := Process.of_pid(identity.pid, identity.start_ticks)) is not None:
-            return process
-        if record.pid and (process := Process.of_pid(record.pid, record.start_ticks)) is not None:
-            return process
-        # Started a moment before the earlier agent died: it carries the mark and does not listen yet.
+        if identity is not None:
+            return Process.of_pid(identity.pid, identity.start_ticks)
+        if record.pid:
+            return Process.of_pid(record.pid, record.start_ticks)
+        # Started a moment before the earlier agent died: it does not listen yet, so it has no workers
+        # either, which would carry the same mark.
         return Process.of_mark(record.owner, str(self._folder))
 
     async def _stay(self, process: Process) -> str:

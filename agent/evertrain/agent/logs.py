@@ -16,7 +16,6 @@ from evertrain.api.v1 import agent_pb2
 
 CHUNK_BYTES_MAX: Final = 1 << 16
 STREAMS_MAX: Final = 16
-FILES_MAX: Final = 100
 FOLLOW_LOOK_S: Final = 0.2
 """Between two looks at a log that is followed. The standard library has no inotify, and a person reads along."""
 
@@ -75,82 +74,71 @@ class LogStreams:
 
 def files_in_order(path: Path) -> list[Path]:
     """The log's files, the oldest first."""
-    older = (path.with_name(f"{path.name}.{at}") for at in range(FILES_MAX, 0, -1))
-    return [each for each in (*older, path) if each.exists()]
+    if not path.parent.is_dir():
+        return []
+    start = f"{path.name}."
+    ages = {name.removeprefix(start): name for name in os.listdir(path.parent) if name.startswith(start)}
+    older = sorted((int(age) for age in ages if age.isdecimal()), reverse=True)
+    return [path.with_name(ages[str(age)]) for age in older] + ([path] if path.exists() else [])
 
 
 class LogReader:
     """Reads a rotated log once and in order. Blocks on the disk: for a worker thread.
 
-    Holds one file open at a time. A file is known by its inode, so a rename
-    under the reader changes nothing.
+    Holds one file open at a time. The open file is known by its inode, which
+    cannot be used again meanwhile; so a rename under the reader changes nothing.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._file: int | None = None
-        self._done: tuple[int, int] | None = None
-        """Device and inode of the newest file that was read to its end."""
 
     def begin(self, tail_lines: int) -> None:
-        """Go to where the last ``tail_lines`` lines begin; to the start for 0."""
-        files = files_in_order(self._path)
-        if tail_lines <= 0 or not files:
-            return
-        missing = tail_lines + 1  # the end of the line before them
+        """Go to where the last ``tail_lines`` lines begin; to the start for 0. Raises :class:`OSError`."""
+        missing = tail_lines + 1  # with the end of the line before them
+        files = files_in_order(self._path) if tail_lines > 0 else []
         for at in range(len(files) - 1, -1, -1):
-            offset, missing = _seek_back(files[at], missing, newest=at == len(files) - 1)
-            if missing == 0 or at == 0:
-                self._open(files[at])
-                if self._file is not None:
-                    os.lseek(self._file, offset, os.SEEK_SET)
+            self.close()
+            self._file = os.open(files[at], os.O_RDONLY)
+            missing = _seek_back(self._file, missing, newest=at == len(files) - 1)
+            if missing == 0:
                 return
 
     def read(self) -> bytes:
-        """The next bytes; empty when there are none now."""
+        """The next bytes; empty when there are none now. Raises :class:`OSError`."""
         while True:
-            if self._file is None and not self._advance():
-                return b""
-            assert self._file is not None, "just opened"
-            self._rewind_if_truncated(self._file)
-            # Look for a successor before reading: what was written before the rename is then not missed.
-            followed = self._successor() is not None
-            data = os.read(self._file, CHUNK_BYTES_MAX)
-            if data or not followed:
+            # Looked for before the read: what was written before the rename is then not missed.
+            successor = self._successor()
+            data = b"" if self._file is None else self._read_on(self._file)
+            if data or successor is None:
                 return data
+            try:
+                opened = os.open(successor, os.O_RDONLY)
+            except FileNotFoundError:
+                continue  # renamed since it was listed
             self.close()
+            self._file = opened
 
     def close(self) -> None:
         """Close the open file."""
         if self._file is not None:
-            self._done = _key(os.fstat(self._file))
             os.close(self._file)
             self._file = None
 
-    def _advance(self) -> bool:
-        successor = self._successor()
-        if successor is not None:
-            self._open(successor)
-        return self._file is not None
-
-    def _open(self, path: Path) -> None:
-        try:
-            self._file = os.open(path, os.O_RDONLY)
-        except FileNotFoundError:
-            return  # renamed since it was listed: the next look finds it
-
     def _successor(self) -> Path | None:
-        """The file after the one being read, or the oldest when that is not there any more."""
+        """The file after the open one; the oldest when that one is not there any more."""
         files = files_in_order(self._path)
-        present = self._done if self._file is None else _key(os.fstat(self._file))
-        keys = [_key_of(each) for each in files]
-        if present in keys:
-            files = files[keys.index(present) + 1 :]
+        if self._file is not None:
+            present = _key(os.fstat(self._file))
+            keys = [_key_of(each) for each in files]
+            files = files[keys.index(present) + 1 :] if present in keys else files
         return files[0] if files else None
 
-    def _rewind_if_truncated(self, file: int) -> None:
+    @staticmethod
+    def _read_on(file: int) -> bytes:
         if os.fstat(file).st_size < os.lseek(file, 0, os.SEEK_CUR):
-            os.lseek(file, 0, os.SEEK_SET)
+            os.lseek(file, 0, os.SEEK_SET)  # truncated under us
+        return os.read(file, CHUNK_BYTES_MAX)
 
 
 def _key(stat: os.stat_result) -> tuple[int, int]:
@@ -164,23 +152,20 @@ def _key_of(path: Path) -> tuple[int, int] | None:
         return None
 
 
-def _seek_back(path: Path, newlines: int, *, newest: bool) -> tuple[int, int]:
-    """Where the text after the ``newlines``-th line end from the end begins, and how many line ends were missing."""
-    with path.open("rb") as file:
-        end = at = file.seek(0, os.SEEK_END)
-        if newest and end and _byte_before(file.fileno(), end) != b"\n":
-            newlines -= 1  # the last line has no end yet
-        while at > 0:
-            begin = max(0, at - CHUNK_BYTES_MAX)
-            block = os.pread(file.fileno(), at - begin, begin)
-            found = len(block)
-            while newlines > 0 and (found := block.rfind(b"\n", 0, found)) >= 0:
-                newlines -= 1
-            if newlines == 0:
-                return begin + found + 1, 0
-            at = begin
-    return 0, newlines
-
-
-def _byte_before(file: int, at: int) -> bytes:
-    return os.pread(file, 1, at - 1)
+def _seek_back(file: int, newlines: int, *, newest: bool) -> int:
+    """Go to the text after the ``newlines``-th line end from the end; how many line ends were missing."""
+    end = at = os.fstat(file).st_size
+    if newest and end and os.pread(file, 1, end - 1) != b"\n":
+        newlines -= 1  # the last line has no end yet
+    while at > 0:
+        begin = max(0, at - CHUNK_BYTES_MAX)
+        block = os.pread(file, at - begin, begin)
+        found = len(block)
+        while newlines > 0 and (found := block.rfind(b"\n", 0, found)) >= 0:
+            newlines -= 1
+        if newlines == 0:
+            os.lseek(file, begin + found + 1, os.SEEK_SET)
+            return 0
+        at = begin
+    os.lseek(file, 0, os.SEEK_SET)
+    return newlines

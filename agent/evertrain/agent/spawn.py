@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -43,8 +43,6 @@ class Starter:
     ) -> subprocess.Popen[bytes]:
         """Prepare ``folder`` and start a launcher in it. Raises :class:`StartFailed`."""
         env = self._environment(spec, owner)
-        if "PYTHONPATH" in spec.env:  # the workers' environment must lead to the same Evertrain as the launcher's
-            spec = replace(spec, env={**spec.env, "PYTHONPATH": env["PYTHONPATH"]})
         launch = LaunchFile(job_id=job, spec=spec, node=self.node, address=self.address, devices=devices, owner=owner)
         python = spec.python or sys.executable
         try:

@@ -22,7 +22,7 @@ from evertrain.controlplane.shell.clock import SystemClock
 from evertrain.controlplane.shell.coordinator import Coordinator
 from evertrain.controlplane.store.api import StoreError
 from evertrain.controlplane.store.codec import RecordError
-from evertrain.controlplane.store.open import StoreOptions, open_store
+from evertrain.controlplane.store.open import BadStoreUrl, StoreOptions, open_store
 
 log = structlog.get_logger(__name__)
 
@@ -35,7 +35,7 @@ def main() -> None:
     configure_logging(arguments.log_format)
     try:
         uvloop.run(_run(arguments))
-    except* (TransportError, StoreError, RecordError, OSError) as group:
+    except* (TransportError, BadStoreUrl, StoreError, RecordError, OSError) as group:
         for err in group.exceptions:
             print(f"evertrain-coordinator: {err}", file=sys.stderr)
         sys.exit(1)
@@ -77,7 +77,7 @@ async def _run(arguments: argparse.Namespace) -> None:
         tls = Tls(ca=arguments.tls_ca, cert=arguments.tls_cert, key=arguments.tls_key)
     bound = listen(server, arguments.listen, tls=tls, insecure=arguments.insecure)
     address = arguments.advertise or bound
-    store = await open_store(arguments.store, options=_store_options(arguments))
+    store = open_store(arguments.store, options=_store_options(arguments))
     coordinator = Coordinator(store=store, clock=SystemClock(), address=address, policy=Policy())
     doors = add_services(server, coordinator)
     await server.start()
@@ -107,12 +107,12 @@ async def _until_signalled(coordinator: Coordinator, doors: Doors) -> None:
 
 def _store_options(arguments: argparse.Namespace) -> StoreOptions:
     return StoreOptions(
-        lease_s=arguments.lease_s,
-        ca=arguments.etcd_ca,
-        cert=arguments.etcd_cert,
-        key=arguments.etcd_key,
-        user=arguments.etcd_user,
-        password_file=arguments.etcd_password_file,
+        lease_ttl_s=arguments.lease_s,
+        tls_ca_file=arguments.etcd_ca,
+        tls_cert_file=arguments.etcd_cert,
+        tls_key_file=arguments.etcd_key,
+        etcd_user=arguments.etcd_user or "",
+        etcd_password_file=arguments.etcd_password_file,
     )
 
 

@@ -18,7 +18,7 @@ from typing import Final, Self, TypeVar, cast
 import grpc
 import grpc.aio
 from evertrain.api.transport import LEADER_KEY, Tls, TransportError, open_channel
-from evertrain.ctl.failures import CtlError, DeadlineExceeded, InvalidInput, NoCoordinator, NotFound, Refused
+from evertrain.ctl.failures import CtlError, DeadlineExceeded, Forgotten, InvalidInput, NoCoordinator, NotFound, Refused
 from evertrain.ctl.words import clean, length
 from google.protobuf.message import Message
 
@@ -200,7 +200,7 @@ async def _with_deadline(
             raise DeadlineExceeded(
                 f"{address} sent nothing for {silence_max_s:g} s", hint="give it longer with --timeout"
             ) from None
-        if message is grpc.aio.EOF:
+        if not isinstance(message, Message):  # the end of the stream
             return
         yield cast(R, message)
 
@@ -251,6 +251,8 @@ def translate(err: grpc.aio.AioRpcError, address: str) -> CtlError:
             return NotFound(details or "not found")
         case grpc.StatusCode.INVALID_ARGUMENT:
             return InvalidInput(details or f"{address} found the request malformed")
+        case grpc.StatusCode.OUT_OF_RANGE:
+            return Forgotten(details)
         case grpc.StatusCode.UNIMPLEMENTED:
             return Refused(
                 f"{address} does not know this request: {details}", hint="compare the versions with 'ctl version'"

@@ -4,6 +4,7 @@ Errors::
 
     CtlError
      +-- Refused          1  the coordinator, or this machine, said no
+     |    +-- Forgotten        what happened that long ago is no longer kept
      +-- InvalidInput     2  what was typed or written cannot be used
      +-- NoCoordinator    3  nobody answers, or nobody leads
      +-- NotFound         4  no job or node of that name
@@ -44,6 +45,10 @@ class CtlError(Exception):
 
 class Refused(CtlError):
     """The request was understood and not carried out."""
+
+
+class Forgotten(Refused):
+    """A stream cannot go on where it stopped: the coordinator no longer keeps what followed."""
 
 
 class InvalidInput(CtlError):

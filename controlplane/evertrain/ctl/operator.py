@@ -11,7 +11,7 @@ from evertrain.api.mirror import to_message
 from evertrain.api.v1 import job_pb2, operator_pb2
 from evertrain.contract.jobspec import JobSpec
 from evertrain.ctl.connection import Connection
-from evertrain.ctl.failures import CtlError, DeadlineExceeded, NotFound, Refused
+from evertrain.ctl.failures import CtlError, DeadlineExceeded, Forgotten, NotFound, Refused
 from evertrain.jobspec.problem import did_you_mean
 from google.protobuf.message import Message
 
@@ -114,18 +114,28 @@ class Operator:
     async def events(self, *, job: str = "", node: str = "", follow: bool = False) -> AsyncIterator[operator_pb2.Event]:
         """Each kept event once, oldest first; with ``follow`` then new ones for ever."""
         last = 0
+        start = 0
 
         def request() -> operator_pb2.WatchEventsRequest:
-            return operator_pb2.WatchEventsRequest(after_sequence=last, job=job, node=node, follow=follow)
+            return operator_pb2.WatchEventsRequest(after_sequence=start, job=job, node=node, follow=follow)
 
         silence_max_s = None if follow else self._connection.request_timeout_s
-        async for reply in self._connection.stream(
-            request, operator_pb2.WatchEventsResponse, complete=lambda: not follow, silence_max_s=silence_max_s
-        ):
-            for event in reply.events:
-                if event.sequence > last:
-                    last = event.sequence
-                    yield event
+        while True:
+            try:
+                async for reply in self._connection.stream(
+                    request, operator_pb2.WatchEventsResponse, complete=lambda: not follow, silence_max_s=silence_max_s
+                ):
+                    for event in reply.events:
+                        if event.sequence > last:
+                            last = start = event.sequence
+                            yield event
+            except Forgotten:
+                if start == 0:
+                    raise
+                start = 0  # from the oldest that is kept; what was seen is not shown again
+                self._say("while the connection was away, events were made that are no longer kept")
+            else:
+                return
 
     async def watch(self, name: str) -> AsyncIterator[operator_pb2.Job]:
         """A job's present state, then each later one, up to its end."""

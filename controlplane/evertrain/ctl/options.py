@@ -9,6 +9,8 @@ from functools import wraps
 from typing import Annotated, Any, Concatenate, Final, ParamSpec, TypeAlias
 
 import typer
+from evertrain.ctl.failures import CtlError, Exit
+from evertrain.ctl.screen import Screen
 from evertrain.ctl.settings import COORDINATOR_ENV, TIMEOUT_DEFAULT_S, Given, Output, Settings, settle
 
 P = ParamSpec("P")
@@ -48,9 +50,11 @@ _SHARED: Final = {
 }
 
 
-def with_settings(function: Callable[Concatenate[Settings, P], None]) -> Callable[..., None]:
-    """Turn ``function(settings, ...)`` into a command that also takes the shared options."""
-    own = list(inspect.signature(function, eval_str=True).parameters.values())[1:]
+def with_settings(function: Callable[Concatenate[Settings, Screen, P], None]) -> Callable[..., None]:
+    """Turn ``function(settings, screen, ...)`` into a command that also takes the shared options, and whose failures
+    end it with their exit code and one screen of text.
+    """
+    own = list(inspect.signature(function, eval_str=True).parameters.values())[2:]
     shared = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
         for name, (annotation, default) in _SHARED.items()
@@ -60,8 +64,16 @@ def with_settings(function: Callable[Concatenate[Settings, P], None]) -> Callabl
     @wraps(function)
     def command(**values: Any) -> None:
         before: Given = values.pop("ctx").obj or Given()
-        given = Given(**{name: values.pop(name) for name in _SHARED})
-        function(settle(given.over(before), os.environ), **values)  # type: ignore[call-arg]  # typer fills P from own
+        given = Given(**{name: values.pop(name) for name in _SHARED}).over(before)
+        screen = Screen(given.output or Output.TABLE)
+        try:
+            function(settle(given, os.environ), screen, **values)  # type: ignore[call-arg]  # typer fills P from own
+        except CtlError as err:
+            screen.error(err)
+            raise typer.Exit(err.exit) from err
+        except KeyboardInterrupt as err:
+            screen.note("interrupted")
+            raise typer.Exit(Exit.INTERRUPTED) from err
 
     keyword_only = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in own]
     command.__signature__ = inspect.Signature([context, *keyword_only, *shared])  # type: ignore[attr-defined]

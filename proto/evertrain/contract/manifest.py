@@ -25,9 +25,11 @@ import json
 import os
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from io import BufferedReader
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import Final
 
 from evertrain.contract.wire import Malformed, from_dict, to_dict
 
@@ -40,7 +42,6 @@ TRASH_PREFIX: Final = ".trash-"
 _FOLDER: Final = re.compile(r"step-(\d{9,18})-g(\d{1,18})")
 _SHARD_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,126}")
 _SHA256: Final = re.compile(r"[0-9a-f]{64}")
-_CHUNK_BYTES: Final = 4 << 20
 
 
 class VerificationFailed(ValueError):
@@ -106,8 +107,6 @@ class CheckpointManifest:
     """Digest of the configuration the script declared; empty: none."""
     dataset_sha256: str = ""
     """Digest of the dataset manifest; empty: none."""
-    code: str = ""
-    """Commit of the code, if the script told it."""
     parent_path: str = ""
     """The checkpoint this one continues from; empty for the first."""
     parent_digest: str = ""
@@ -155,7 +154,8 @@ def read_manifest(folder: Path, *, digest: str = "") -> CheckpointManifest:
 
     Raises :class:`VerificationFailed`, also for a missing file.
     """
-    data = _read(folder, MANIFEST_NAME, bytes_max=MANIFEST_BYTES_MAX)
+    with _opened(folder, MANIFEST_NAME) as file:
+        data = file.read(MANIFEST_BYTES_MAX)
     if digest and digest_of(data) != digest:
         raise VerificationFailed(MANIFEST_NAME, f"SHA-256 is {digest_of(data)}, registered was {digest}")
     return decode(data)
@@ -163,7 +163,9 @@ def read_manifest(folder: Path, *, digest: str = "") -> CheckpointManifest:
 
 def read_shard(folder: Path, shard: Shard) -> bytes:
     """The bytes of a shard, read once and verified before they are returned. Raises :class:`VerificationFailed`."""
-    data = _read(folder, shard.name, bytes_exact=shard.bytes)
+    with _opened(folder, shard.name) as file:
+        _require_size(shard.name, file, shard.bytes)
+        data = file.read()
     _compare(shard, digest_of(data))
     return data
 
@@ -172,10 +174,9 @@ def verify(folder: Path, *, digest: str = "") -> CheckpointManifest:
     """Verify the whole checkpoint without holding more than a few MiB of it. Raises :class:`VerificationFailed`."""
     manifest = read_manifest(folder, digest=digest)
     for shard in manifest.shards:
-        hasher = hashlib.sha256()
-        with _opened(folder, shard.name, bytes_exact=shard.bytes) as file:
-            for chunk in _chunks(shard.name, file):
-                hasher.update(chunk)
+        with _opened(folder, shard.name) as file:
+            _require_size(shard.name, file, shard.bytes)
+            hasher = hashlib.file_digest(file, "sha256")
         _compare(shard, hasher.hexdigest())
     return manifest
 
@@ -185,35 +186,20 @@ def _compare(shard: Shard, sha256: str) -> None:
         raise VerificationFailed(shard.name, f"SHA-256 is {sha256}, the manifest says {shard.sha256}")
 
 
-def _read(folder: Path, name: str, *, bytes_exact: int | None = None, bytes_max: int | None = None) -> bytes:
-    with _opened(folder, name, bytes_exact=bytes_exact, bytes_max=bytes_max) as file:
-        try:
-            return file.read()
-        except OSError as err:
-            raise VerificationFailed(name, f"cannot be read: {err.strerror}") from err
+def _require_size(name: str, file: BufferedReader, expected: int) -> None:
+    """Checked before anything is read, so that a wrong size never fills the memory."""
+    found = os.fstat(file.fileno()).st_size
+    if found != expected:
+        raise VerificationFailed(name, f"{found} bytes, the manifest says {expected}")
 
 
-def _opened(folder: Path, name: str, *, bytes_exact: int | None = None, bytes_max: int | None = None) -> BinaryIO:
-    """The file, opened only if its size is as expected, so that no wrong size is ever read into memory."""
+@contextmanager
+def _opened(folder: Path, name: str) -> Iterator[BufferedReader]:
+    """The file, for reading; what goes wrong meanwhile is its failure."""
     try:
-        file = open(folder / name, "rb")
+        with open(folder / name, "rb") as file:
+            yield file
     except FileNotFoundError as err:
         raise VerificationFailed(name, f"missing in {folder}") from err
-    except OSError as err:
-        raise VerificationFailed(name, f"cannot be opened: {err.strerror}") from err
-    found = os.fstat(file.fileno()).st_size
-    if bytes_exact is not None and found != bytes_exact:
-        file.close()
-        raise VerificationFailed(name, f"{found} bytes, the manifest says {bytes_exact}")
-    if bytes_max is not None and found > bytes_max:
-        file.close()
-        raise VerificationFailed(name, f"{found} bytes, at most {bytes_max} allowed")
-    return file
-
-
-def _chunks(name: str, file: BinaryIO) -> Iterator[bytes]:
-    try:
-        while chunk := file.read(_CHUNK_BYTES):
-            yield chunk
     except OSError as err:
         raise VerificationFailed(name, f"cannot be read: {err.strerror}") from err

@@ -53,7 +53,6 @@ class Parts:
     stateful: Mapping[str, Stateful]
     config: Mapping[str, Any] = field(default_factory=dict)
     dataset_sha256: str = ""
-    code: str = ""
 
     @property
     def config_sha256(self) -> str:

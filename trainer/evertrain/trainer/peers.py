@@ -7,11 +7,11 @@ is JSON in byte tensors: nothing is ever unpickled.
 from __future__ import annotations
 
 import json
-import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from torch.distributed import ProcessGroup
+import torch
+import torch.distributed as dist
+from evertrain.trainer.place import process_groups
 
 Message = dict[str, Any]
 """A JSON object."""
@@ -27,7 +27,7 @@ class Peers:
     A dead rank makes the collective raise, as it makes the script's own.
     """
 
-    def __init__(self, *, rank: int = 0, world_size: int = 1, group: ProcessGroup | None = None) -> None:
+    def __init__(self, *, rank: int = 0, world_size: int = 1, group: dist.ProcessGroup | None = None) -> None:
         self.rank = rank
         self.world_size = world_size
         self._group = group
@@ -39,8 +39,7 @@ class Peers:
         A collective when there is a group that cannot reduce CPU tensors: a
         gloo group is made beside it. Raises :class:`GroupMissing`.
         """
-        dist = process_groups()
-        if dist is None:
+        if process_groups() is None:
             if world_size_announced > 1:
                 raise GroupMissing(
                     f"WORLD_SIZE is {world_size_announced}, but there is no process group: "
@@ -54,9 +53,6 @@ class Peers:
         """The largest value of any rank, at each position."""
         if self.world_size == 1:
             return values
-        import torch
-        import torch.distributed as dist
-
         tensor = torch.tensor(values, dtype=torch.int64)
         dist.all_reduce(tensor, op=dist.ReduceOp.MAX, group=self._group)
         found: list[int] = tensor.tolist()
@@ -66,9 +62,6 @@ class Peers:
         """Every rank's message, by rank, on every rank."""
         if self.world_size == 1:
             return [message]
-        import torch
-        import torch.distributed as dist
-
         data = json.dumps(message).encode()
         room = self.maxima([len(data)])[0]
         mine = torch.zeros(8 + room, dtype=torch.uint8)
@@ -81,9 +74,6 @@ class Peers:
         """Rank 0's message, on every rank. The others give None."""
         if self.world_size == 1:
             return message or {}
-        import torch
-        import torch.distributed as dist
-
         data = json.dumps(message).encode() if self.rank == 0 else b""
         (length,) = self.maxima([len(data)])
         tensor = torch.tensor(list(data) or [0] * length, dtype=torch.uint8)
@@ -92,15 +82,8 @@ class Peers:
 
     def leave(self) -> None:
         """Take down the process group, so that no rank waits for one that has left."""
-        dist = process_groups()
-        if dist is not None:
+        if process_groups() is not None:
             dist.destroy_process_group()
-
-
-def process_groups() -> Any:
-    """``torch.distributed`` if the script has a process group, else None. Never imports torch."""
-    dist = sys.modules.get("torch.distributed")
-    return dist if dist is not None and dist.is_available() and dist.is_initialized() else None
 
 
 def _unpadded(data: bytes) -> Message:

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-
 from evertrain.contract.manifest import (
     CheckpointManifest,
     Shard,

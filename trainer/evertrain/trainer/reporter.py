@@ -15,8 +15,7 @@ from collections.abc import Callable
 from typing import Final, SupportsFloat
 
 from evertrain.contract import wire
-from evertrain.contract.beacon import Hello, PhaseChanged, Progress, WorkerReport
-from evertrain.contract.beacon import Wish as Wish
+from evertrain.contract.beacon import Hello, PhaseChanged, Progress, Wish, WorkerReport
 
 PROGRESS_GAP_S: Final = 0.05
 QUEUE_FRAMES_MAX: Final = 64
@@ -65,7 +64,8 @@ class Reporter:
         """Tell the step, unless another was told a moment ago. ``loss`` is read only if it is sent."""
         if not self._reachable():
             return
-        self._unsent = (step, loss, tokens)
+        detach = getattr(loss, "detach", None)  # a loss fresh from the step still holds on to the step's graph
+        self._unsent = (step, detach() if detach is not None else loss, tokens)
         now = self._clock()
         if now < self._progress_due:
             return

@@ -12,6 +12,7 @@ rank, step), so that a repeat of the same resize gives the same numbers.
 from __future__ import annotations
 
 import hashlib
+import importlib
 import random
 import sys
 from typing import Any
@@ -28,7 +29,7 @@ def capture() -> Captured:
     captured: Captured = {
         "python": [version, torch.tensor(internal, dtype=torch.int64), gauss],
         "torch": torch.get_rng_state(),
-        "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else [],
+        "cuda": torch.cuda.get_rng_state_all() if _uses_cuda() else [],
     }
     numpy = sys.modules.get("numpy")
     if numpy is not None:
@@ -45,7 +46,7 @@ def put_back(captured: Captured) -> None:
     for device, state in enumerate(captured["cuda"][: torch.cuda.device_count()]):
         torch.cuda.set_rng_state(state, device)
     if "numpy" in captured:
-        import numpy  # it was there when the state was saved, so its absence is an error worth seeing
+        numpy = importlib.import_module("numpy")  # it was there at the save; its absence is an error worth seeing
 
         name, key, position, has_gauss, cached = captured["numpy"]
         numpy.random.set_state((name, numpy.array(key.tolist(), dtype=numpy.uint32), position, has_gauss, cached))
@@ -60,3 +61,7 @@ def derive(*, seed: int, rank: int, step: int) -> None:
     numpy = sys.modules.get("numpy")
     if numpy is not None:
         numpy.random.seed(value % 2**32)
+
+
+def _uses_cuda() -> bool:
+    return bool(torch.cuda.is_initialized())  # type: ignore[no-untyped-call]  # torch leaves it unannotated

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, Self, SupportsFloat
 from evertrain.contract.beacon import CheckpointFailed, Hello, Phase, PhaseChanged
 from evertrain.contract.exits import WorkerExit
 from evertrain.trainer.cadence import Cadence
-from evertrain.trainer.peers import process_groups
+from evertrain.trainer.place import process_groups
 from evertrain.trainer.reporter import Reporter
 from evertrain.trainer.settings import Settings
 
@@ -104,6 +104,11 @@ class Session:
         state = self._state
         return state.plan.generation if state is not None and state.opened else self._settings.generation
 
+    @property
+    def tokens(self) -> int:
+        """Tokens the whole job consumed up to the last step told, those before a restore included."""
+        return self._tokens
+
     def state(
         self,
         *,
@@ -115,31 +120,28 @@ class Session:
         extra: Mapping[str, Stateful] | None = None,
         config: Mapping[str, Any] | None = None,
         dataset: HasDigest | None = None,
-        code: str = "",
     ) -> JobState:
         """Declare, once, what must survive. ``optimizer`` may be None, but not forgotten.
 
         ``extra`` holds further parts by name (an averaged model, say),
-        ``config`` plain values the run depends on, ``dataset`` the manifest
-        of what it reads, ``code`` the commit it runs. Random number
-        generators are saved without being declared.
+        ``config`` plain values the run depends on (the commit of the code, say),
+        ``dataset`` the manifest of what it reads. Random number generators
+        are saved without being declared.
         """
-        from evertrain.trainer.parts import Parts
-        from evertrain.trainer.state import JobState
+        from evertrain.trainer import parts, state  # noqa: PLC0415  (torch comes with them: as late as can be)
 
         if self._state is not None:
             raise RuntimeError("state() was called before: declare all parts in one call")
         named = {"model": model, "optimizer": optimizer, "scheduler": scheduler, "scaler": scaler, "sampler": sampler}
         if clash := named.keys() & (extra or {}).keys():
             raise ValueError(f"extra part {min(clash)!r} has the name of a built-in one: choose another")
-        parts = Parts(
+        declared = parts.Parts(
             stateful={name: part for name, part in {**named, **(extra or {})}.items() if part is not None},
             config=config or {},
             dataset_sha256=dataset.digest if dataset is not None else "",
-            code=code,
         )
-        self._state = JobState(
-            parts, settings=self._settings, reporter=self._reporter, clock=self._clock, reached=self._reached
+        self._state = state.JobState(
+            declared, settings=self._settings, reporter=self._reporter, clock=self._clock, reached=self._reached
         )
         return self._state
 

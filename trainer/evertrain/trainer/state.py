@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import torch
-
 from evertrain.contract import wire
 from evertrain.contract.beacon import (
     CheckpointCommitted,
@@ -146,24 +145,22 @@ class JobState:
 
     def save(self, step: int, tokens: int) -> bool:
         """Commit a checkpoint of the present state. A collective; returns on all ranks whether it was committed."""
+        assert self.plan.root, "without a checkpoint directory there is nothing to call this for"
         began = self._clock()
         self._enter(Phase.SAVING, step)
+        writer = CheckpointWriter(root=Path(self.plan.root), peers=self.peers, reached=self._reached)
         try:
-            if not self.plan.root:
-                raise SaveFailed("the job declares no checkpoint directory")
-            writer = CheckpointWriter(root=Path(self.plan.root), peers=self.peers, reached=self._reached)
             committed = writer.write(self._draft(step, tokens), lambda: self._shards(step, tokens))
         except SaveFailed as err:
             self._tell_failure(step, str(err))
             return False
-        else:
-            self._parent = Candidate(path=str(committed.path), digest=committed.digest)
-            if self.peers.rank == 0:
-                self._tell_success(step, committed, self._clock() - began)
-                self._retain()
-            return True
         finally:
             self._enter(Phase.TRAINING, step)
+        self._parent = Candidate(path=str(committed.path), digest=committed.digest)
+        if self.peers.rank == 0:
+            self._tell_success(step, committed, self._clock() - began)
+            self._retain()
+        return True
 
     def leave(self, code: WorkerExit) -> NoReturn:
         """End this worker in an orderly way: reports out, process group down, then ``SystemExit``."""
@@ -259,7 +256,6 @@ class JobState:
             torch_version=str(torch.__version__),
             config_sha256=self._parts.config_sha256,
             dataset_sha256=self._parts.dataset_sha256,
-            code=self._parts.code,
             parent_path=self._parent.path,
             parent_digest=self._parent.digest,
         )

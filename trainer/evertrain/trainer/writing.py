@@ -9,7 +9,6 @@ Errors::
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import os
 import shutil
@@ -17,10 +16,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Final
+from typing import IO, Any, BinaryIO, Final, cast
 
 import torch
-
 from evertrain.contract import wire
 from evertrain.contract.manifest import (
     MANIFEST_NAME,
@@ -114,11 +112,11 @@ class CheckpointWriter:
         return {"path": str(path), "digest": digest_of(data), "bytes_total": manifest.bytes_total}
 
 
-class _HashingFile:
-    """What torch.save writes to: appends only, and digests what passes."""
+class _Digesting:
+    """What torch.save writes to: hands on to a file, and digests what passes. torch only ever appends."""
 
-    def __init__(self, path: Path) -> None:
-        self._file = open(path, "wb", buffering=_BUFFER_BYTES)
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
         self._hasher = hashlib.sha256()
         self._bytes = 0
 
@@ -130,16 +128,9 @@ class _HashingFile:
     def flush(self) -> None:
         self._file.flush()
 
-    def finish(self, name: str) -> Shard:
-        """Sync it to storage and tell what was written."""
-        self._file.flush()
-        os.fsync(self._file.fileno())
-        self._file.close()
+    def shard(self, name: str) -> Shard:
+        """What was written so far."""
         return Shard(name=name, bytes=self._bytes, sha256=self._hasher.hexdigest())
-
-    def abandon(self) -> None:
-        with contextlib.suppress(OSError):  # closing flushes, and fails as the write before it did
-            self._file.close()
 
 
 def _write_shards(temporary: Path, shards: Mapping[str, Any]) -> Message:
@@ -151,12 +142,12 @@ def _write_shards(temporary: Path, shards: Mapping[str, Any]) -> Message:
 
 
 def _write_shard(path: Path, content: object) -> Shard:
-    file = _HashingFile(path)
-    try:
-        torch.save(content, file)
-        return file.finish(path.name)
-    finally:
-        file.abandon()
+    with open(path, "wb", buffering=_BUFFER_BYTES) as file:
+        digesting = _Digesting(file)
+        torch.save(content, cast(IO[bytes], digesting))
+        file.flush()
+        os.fsync(file.fileno())
+    return digesting.shard(path.name)
 
 
 def _require_visible(folder: Path, shard: Shard) -> None:

@@ -14,6 +14,8 @@ from evertrain.controlplane.core.policy import Policy
 from evertrain.controlplane.core.state import State
 
 DEFAULT = Policy()
+ROUNDS_MAX = 5
+"""What one job lets go, another may take: decide until nothing changes. More rounds than this come with the next event."""
 
 
 def step(state: State, events: Sequence[Event], *, now: Instant, policy: Policy = DEFAULT) -> Decision:
@@ -25,6 +27,10 @@ def step(state: State, events: Sequence[Event], *, now: Instant, policy: Policy 
     draft = Draft(state, now=now, policy=policy)
     for event in events:
         observe(draft, event)
-    for job in tuple(draft.state.live_jobs()):
-        decide_job(draft, job.name)
+    for _ in range(ROUNDS_MAX):
+        before = draft.state.jobs
+        for job in tuple(draft.state.live_jobs()):
+            decide_job(draft, job.name)
+        if draft.state.jobs is before:
+            break
     return draft.decision()

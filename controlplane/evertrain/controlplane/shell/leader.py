@@ -155,7 +155,9 @@ class Leader:
             sleep=self._clock.sleep,
             before_sleep=say,
         )
-        result: T = await patience(call)
+        async for attempt in patience:
+            with attempt:
+                result = await call()
         if self.store_state != "ok":
             self.store_state = "ok"
             log.info("the store is back", doing=doing)
@@ -171,7 +173,8 @@ class Leader:
     def _dispatch(self, before: State, decision: Decision) -> None:
         state = decision.state
         for told in decision.told:
-            log.info(told.text, kind=told.kind, job=told.job, node=told.node, generation=told.generation)
+            about = {"kind": told.kind, "job": told.job, "node": told.node, "generation": told.generation}
+            log.info(told.text, **{name: value for name, value in about.items() if value})
         touched: set[NodeName] = set()
         for name in decision.jobs:
             touched.update(state.jobs[name].reserved)

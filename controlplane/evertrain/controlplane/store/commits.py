@@ -34,15 +34,21 @@ class Mark:
         return Mark(int(number), digest)
 
 
-def next_mark(stored: Mark, *, known: int, digest: str) -> Mark | None:
-    """The mark to commit a batch under, or None when the store holds that very batch already.
+def learn(stored: Mark, *, known: int, digest: str) -> int:
+    """How many commits the leader knows of once it has looked, before it commits the batch of ``digest``.
 
-    ``known`` is the number of commits that the leader knows of.
+    An unsettled batch that is in counts from now on, unless it is the batch at
+    hand: that one is told by :func:`is_in`.
     """
-    assert known <= stored.number <= known + 1, f"{stored.number} commits, the leader knows of {known}"
-    if stored.number == known + 1 and stored.digest == digest:
-        return None
-    return Mark(stored.number + 1, digest)
+    return known if stored.digest == digest else stored.number
+
+
+def is_in(stored: Mark, *, known: int, digest: str) -> bool:
+    """Whether the store holds this very batch as the one commit that the leader doesn't know of."""
+    if stored.number == known:
+        return False
+    assert stored == Mark(known + 1, digest), f"{stored}: the leader knows of {known} commits and has not looked since"
+    return True
 
 
 def digest_of(writes: Sequence[Write]) -> str:

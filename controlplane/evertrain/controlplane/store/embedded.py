@@ -28,7 +28,7 @@ from evertrain.controlplane.store.api import (
     Unavailable,
     Write,
 )
-from evertrain.controlplane.store.commits import check_address, check_batch
+from evertrain.controlplane.store.commits import check_address, check_batch, digest_of, learn
 from evertrain.controlplane.store.sqlite_file import SqliteFile
 from evertrain.controlplane.store.waits import Bell, Clock, Complaints, Lifetime, SystemClock, wait_at_most
 
@@ -140,8 +140,8 @@ class EmbeddedStore:
                 lock.release()
                 raise
 
-        try:
-            async with self._lifetime.within():
+        async with self._lifetime.within():
+            try:
                 while True:
                     try:
                         won = await self._in_thread(try_once)
@@ -153,10 +153,10 @@ class EmbeddedStore:
                         self._leaderships.append(leadership)
                         return leadership
                     await self._clock.sleep(self._poll_s)
-        except BaseException:
-            # It may have been won while this wait was cut short; after it in the same thread, so never before it.
-            self._thread.submit(lock.release)
-            raise
+            except BaseException:
+                # It may be won after this wait was cut short: release it behind that, in the same thread.
+                self._thread.submit(lock.release)
+                raise
 
     async def leader(self) -> Leader | None:
         """See Store."""
@@ -181,6 +181,9 @@ class EmbeddedStore:
         check_batch(writes)
 
         def write() -> Revision:
+            # Before the commit: this stays known when the caller is cancelled meanwhile.
+            stored = self._file.mark(leadership.term)
+            leadership.known = learn(stored, known=leadership.known, digest=digest_of(writes))
             try:
                 return self._file.commit(writes, term=leadership.term, known=leadership.known)
             except OutcomeUnknown as unknown:
@@ -197,7 +200,7 @@ class EmbeddedStore:
             except Fenced as err:
                 leadership.end(str(err))
                 raise
-            # Not in the thread: a commit whose caller was cancelled must be recognised when it is repeated.
+            # After the wait: a commit whose caller was cancelled must be recognised when it is repeated.
             leadership.known = revision
         self._committed.ring()
         return revision

@@ -21,7 +21,7 @@ from evertrain.controlplane.store.api import (
     Unavailable,
     Write,
 )
-from evertrain.controlplane.store.commits import Mark, check_address, check_batch, digest_of, next_mark
+from evertrain.controlplane.store.commits import Mark, check_address, check_batch, digest_of, is_in, learn
 from evertrain.controlplane.store.lease import Lease
 from evertrain.controlplane.store.waits import Bell, Clock, Lifetime, SystemClock, wait_at_most
 
@@ -57,9 +57,9 @@ class MemoryServer:
         self._holder: _Holder | None = None
 
     @property
-    def number(self) -> int:
-        """How many commits there have been."""
-        return self._mark.number
+    def mark(self) -> Mark:
+        """The newest commit."""
+        return self._mark
 
     def holder(self) -> _Holder | None:
         """Whose lease has not run out on the server's clock."""
@@ -95,14 +95,14 @@ class MemoryServer:
         return Snapshot(revision=Revision(self._mark.number), records=dict(self._records))
 
     def apply(self, writes: Sequence[Write], *, term: Term, known: int) -> Revision:
-        """Commit, fenced by ``term``; see :func:`next_mark` for ``known``."""
+        """Commit unless the batch is in, fenced by ``term``; ``known`` is what :func:`learn` says."""
         holder = self.holder()
         if self._term != term:
             raise Fenced(f"memory store: term {term} is over, the newest is {self._term}", term=self._term)
         if holder is None:
             raise LeaseLost(f"memory store: the lease of term {term} expired")
-        mark = next_mark(self._mark, known=known, digest=digest_of(writes))
-        if mark is None:
+        digest = digest_of(writes)
+        if is_in(self._mark, known=known, digest=digest):
             return Revision(self._mark.number)
         done = tuple(write for write in writes if write.value is not None or write.key in self._records)
         for write in done:
@@ -110,10 +110,11 @@ class MemoryServer:
                 del self._records[write.key]
             else:
                 self._records[write.key] = write.value
-        self._mark = mark
-        self._history.append(Change(revision=Revision(mark.number), writes=done))
+        self._mark = Mark(known + 1, digest)
+        revision = Revision(self._mark.number)
+        self._history.append(Change(revision=revision, writes=done))
         self.changed.ring()
-        return Revision(mark.number)
+        return revision
 
     def changes(self, after: Revision) -> list[Change]:
         """The history after ``after``. Raises Compacted."""
@@ -139,7 +140,7 @@ class MemoryLeadership:
     def __init__(self, store: MemoryStore, term: Term, lease: Lease) -> None:
         self.store = store
         self.lease = lease
-        self.known = store.server.number
+        self.known = store.server.mark.number
         self._term = term
 
     @property
@@ -220,6 +221,7 @@ class MemoryStore:
             fault, self.next_commit = self.next_commit, None
             if fault is CommitFault.LOST_REQUEST:
                 raise OutcomeUnknown("memory store: a fault was ordered: the request was lost")
+            leadership.known = learn(self.server.mark, known=leadership.known, digest=digest_of(writes))
             try:
                 revision = self.server.apply(writes, term=leadership.term, known=leadership.known)
             except (Fenced, LeaseLost) as err:
@@ -227,7 +229,7 @@ class MemoryStore:
                 raise
             if fault is CommitFault.LOST_REPLY:
                 raise OutcomeUnknown("memory store: a fault was ordered: the reply was lost")
-            leadership.known = self.server.number
+            leadership.known = self.server.mark.number
             return revision
 
     async def watch(self, after: Revision) -> AsyncIterator[Change]:

@@ -32,7 +32,7 @@ from evertrain.controlplane.store.api import (
     Unusable,
     Write,
 )
-from evertrain.controlplane.store.commits import Mark, digest_of, next_mark
+from evertrain.controlplane.store.commits import Mark, digest_of, is_in
 
 APPLICATION_ID: Final = 0x45565254  # "EVRT"
 SCHEMA_VERSION: Final = 1
@@ -80,18 +80,19 @@ class SqliteFile:
         return Snapshot(revision=Revision(revision), records=records)
 
     def commit(self, writes: Sequence[Write], *, term: Term, known: int) -> Revision:
-        """Apply the batch, fenced by ``term``; see :func:`next_mark` for ``known``."""
+        """Apply the batch unless it is in, fenced by ``term``; ``known`` is what :func:`learn` says."""
+        digest = digest_of(writes)
         with self._transaction("commit") as sql:
-            newest, number, digest = sql.execute("SELECT term, revision, digest FROM state").fetchone()
-            if newest != term:
-                raise Fenced(f"{self}: term {term} is over, the newest is {newest}", term=Term(newest))
-            mark = next_mark(Mark(number, digest), known=known, digest=digest_of(writes))
-            if mark is not None:
-                number = mark.number
-                sql.execute("UPDATE state SET revision = ?, digest = ?", (mark.number, mark.digest))
+            if not is_in(self._mark(sql, term), known=known, digest=digest):
+                sql.execute("UPDATE state SET revision = ?, digest = ?", (known + 1, digest))
                 for position, write in enumerate(writes):
-                    _apply(sql, write, number, position)
-        return Revision(number)
+                    _apply(sql, write, known + 1, position)
+        return Revision(known + 1)
+
+    def mark(self, term: Term) -> Mark:
+        """The newest commit, fenced by ``term``."""
+        with self._transaction("read the newest commit", write=False) as sql:
+            return self._mark(sql, term)
 
     def changes(self, after: Revision) -> list[Change]:
         """The next changes after ``after``, at most :data:`CHANGES_PER_READ_MAX`. Raises Compacted."""
@@ -129,6 +130,12 @@ class SqliteFile:
 
     def __str__(self) -> str:
         return f"embedded store {self.path}"
+
+    def _mark(self, sql: sqlite3.Connection, term: Term) -> Mark:
+        newest, number, digest = sql.execute("SELECT term, revision, digest FROM state").fetchone()
+        if newest != term:
+            raise Fenced(f"{self}: term {term} is over, the newest is {newest}", term=Term(newest))
+        return Mark(number, digest)
 
     @contextmanager
     def _transaction(self, doing: str, *, write: bool = True) -> Iterator[sqlite3.Connection]:

@@ -9,14 +9,13 @@ Errors::
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 from evertrain.trainer.data.permutation import KeyedPermutation
+from evertrain.trainer.place import rank_and_world_size
 
 
 class OrderChanged(ValueError):
@@ -68,7 +67,7 @@ class ElasticSampler:
         self, length: int, global_batch: int, *, seed: int = 0, rank: int | None = None, world_size: int | None = None
     ) -> None:
         self.order = GlobalOrder(length=length, batch=global_batch, seed=seed)
-        default_rank, default_world_size = _place()
+        default_rank, default_world_size = rank_and_world_size()
         self.rank = default_rank if rank is None else rank
         self.world_size = default_world_size if world_size is None else world_size
         if not 0 <= self.rank < self.world_size:
@@ -129,11 +128,3 @@ class StepBatches:
 @lru_cache(maxsize=4)
 def _permutation(length: int, seed: int, epoch: int) -> KeyedPermutation:
     return KeyedPermutation(length, f"{seed}:{epoch}")
-
-
-def _place() -> tuple[int, int]:
-    """Rank and world size: the process group's if there is one, else the environment's."""
-    dist = sys.modules.get("torch.distributed")
-    if dist is not None and dist.is_available() and dist.is_initialized():
-        return dist.get_rank(), dist.get_world_size()
-    return int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))

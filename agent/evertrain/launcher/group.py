@@ -1,0 +1,170 @@
+"""The workers of one generation on this node: how they end, and how they are ended. Not for when."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from evertrain.contract.exits import WorkerExit
+from evertrain.contract.launch import GroupState, ProcessExit
+from evertrain.launcher import processes
+from evertrain.launcher.failure import explain
+from evertrain.launcher.folder import Folder
+from evertrain.launcher.output import OutputPump, RotatingFile
+from evertrain.launcher.policy import LauncherPolicy
+from evertrain.launcher.processes import Child
+
+NO_FAILURE: Final = frozenset({0, int(WorkerExit.YIELDED)})
+ENDED: Final = frozenset({GroupState.SUCCEEDED, GroupState.YIELDED, GroupState.FAILED, GroupState.STOPPED})
+
+log = logging.getLogger(__name__)
+
+
+def outcome(codes: Sequence[int]) -> GroupState:
+    """How a group ended that nobody stopped."""
+    if any(code not in NO_FAILURE for code in codes):
+        return GroupState.FAILED
+    return GroupState.YIELDED if WorkerExit.YIELDED in codes else GroupState.SUCCEEDED
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Worker:
+    """One worker process and its output."""
+
+    rank: int
+    local_rank: int
+    child: Child
+    output: OutputPump
+
+
+class LocalGroup:
+    """One generation's workers here. Every change of ``state`` is told through ``on_change``."""
+
+    def __init__(
+        self,
+        *,
+        generation: int,
+        folder: Folder,
+        policy: LauncherPolicy,
+        secrets: Sequence[str],
+        on_change: Callable[[], None],
+        spared: Callable[[], set[int]],
+    ) -> None:
+        """``spared`` tells which children of this process are no strays of the group."""
+        self.generation = generation
+        self.state = GroupState.RUNNING
+        self.exits: list[ProcessExit] = []
+        self.error = ""
+        self.over = False
+        """All processes are gone, strays included."""
+        self._folder, self._policy, self._secrets = folder, policy, secrets
+        self._on_change, self._spared = on_change, spared
+        self._workers: dict[int, Worker] = {}
+        self._began = time.monotonic()
+        self._stopping = False
+
+    @property
+    def pids(self) -> set[int]:
+        """Workers that were not reaped."""
+        return {pid for pid, worker in self._workers.items() if worker.child.code is None}
+
+    def adopt(self, pids: Sequence[int], outputs: Sequence[OutputPump], *, rank_first: int) -> None:
+        """These processes are the workers, in the order of local ranks."""
+        loop = asyncio.get_running_loop()
+        for local_rank, (pid, output) in enumerate(zip(pids, outputs, strict=True)):
+            child = Child(pid, loop=loop, on_exit=self._worker_gone)
+            self._workers[pid] = Worker(rank=rank_first + local_rank, local_rank=local_rank, child=child, output=output)
+
+    def refuse(self, error: str) -> None:
+        """The group could not be started, and trying again would not help."""
+        self.error = error
+        self.state = GroupState.FAILED
+        self.over = True
+
+    def _worker_gone(self, child: Child) -> None:
+        worker = self._workers[child.pid]
+        code = child.code
+        assert code is not None, "it is gone"
+        worker.output.drain()
+        message = ""
+        if code not in NO_FAILURE:
+            message = explain(
+                code,
+                self._folder.error_file(self.generation, worker.rank),
+                worker.output.last_lines(),
+                secrets=self._secrets,
+                chars_max=self._policy.message_chars_max,
+            )
+        self.exits.append(
+            ProcessExit(
+                rank=worker.rank,
+                local_rank=worker.local_rank,
+                pid=child.pid,
+                code=code,
+                message=message,
+                after_s=round(time.monotonic() - self._began, 3),
+                stopped_by_us=self._stopping,
+            )
+        )
+        log.info("rank %d (process %d) ended with %d. %s", worker.rank, child.pid, code, message)
+        if self.state is GroupState.RUNNING:
+            codes = [gone.code for gone in self.exits]
+            if outcome(codes) is GroupState.FAILED or len(codes) == len(self._workers):
+                self.state = outcome(codes)
+        self._on_change()
+
+    async def end(self, grace_s: float) -> None:
+        """End every process of the group: SIGTERM, ``grace_s``, SIGKILL; then what they left behind."""
+        for worker in self._workers.values():
+            worker.child.look()  # what died on its own before this moment is told as such
+        alive = [worker for worker in self._workers.values() if worker.child.code is None]
+        if self.state is GroupState.RUNNING:
+            self.state = GroupState.STOPPING
+            self._on_change()
+        self._stopping = True
+        for worker in alive:
+            worker.child.signal_group(signal.SIGTERM)
+            worker.child.signal_group(signal.SIGCONT)  # a stopped process takes no SIGTERM
+        if not await self._all_gone(alive, grace_s):
+            stubborn = [worker for worker in alive if worker.child.code is None]
+            log.warning("ranks %s ignored SIGTERM for %g s", [worker.rank for worker in stubborn], grace_s)
+            for worker in stubborn:
+                worker.child.signal_group(signal.SIGKILL)
+            while not await self._all_gone(alive, self._policy.gone_report_s):
+                log.error("killed workers are still there, they hang in the kernel: %s", sorted(self.pids))
+        gentle = self.state in (GroupState.SUCCEEDED, GroupState.YIELDED)
+        await self._end_strays(grace_s if gentle else 0.0)
+        for worker in self._workers.values():
+            worker.output.close()
+        if self.state is GroupState.STOPPING:
+            self.state = GroupState.STOPPED
+        self.over = True
+
+    async def _all_gone(self, workers: Sequence[Worker], within_s: float) -> bool:
+        try:
+            async with asyncio.timeout(within_s):
+                for worker in workers:
+                    await worker.child.gone.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    async def _end_strays(self, grace_s: float) -> None:
+        """End processes that workers left behind. What finishes a good end gets SIGTERM and the grace first."""
+        loop = asyncio.get_running_loop()
+        patient_until = loop.time() + grace_s
+        asked: set[int] = set()
+        while strays := processes.reap_strays(self._spared()):
+            if loop.time() >= patient_until:
+                log.warning("processes that workers left behind are killed: %s", sorted(strays))
+                for pid in strays:
+                    processes.signal_process(pid, signal.SIGKILL)
+            for pid in strays - asked:
+                processes.signal_process(pid, signal.SIGTERM)
+            asked |= strays
+            await processes.any_gone(strays, max(0.0, patient_until - loop.time()) or self._policy.gone_report_s)

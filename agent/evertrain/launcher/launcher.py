@@ -1,0 +1,341 @@
+"""The launcher: one loop that brings this node's workers to what the latest order wants, and tells what is true.
+
+Level-triggered: whatever order, exit or death comes in, it only changes facts
+and wakes the loop, which looks at the facts and takes the next step. Not for
+the parts it is made of: orders are fenced in fence.py, workers ended in
+group.py, spares kept in nursery.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import secrets as chance
+import signal
+import time
+from collections.abc import Mapping
+from typing import assert_never
+
+from evertrain.contract.beacon import Hello, Wish, WorkerReport
+from evertrain.contract.exits import WorkerExit
+from evertrain.contract.launch import (
+    CheckpointNotice,
+    Desired,
+    GangOrder,
+    GangPlace,
+    GroupState,
+    LauncherState,
+    LauncherStatus,
+    LaunchFile,
+    StartPhases,
+)
+from evertrain.launcher import processes
+from evertrain.launcher.doors import AgentDoor, ProbePort, WorkerDoor
+from evertrain.launcher.failure import secret_values
+from evertrain.launcher.fence import Fence
+from evertrain.launcher.folder import Folder
+from evertrain.launcher.group import LocalGroup
+from evertrain.launcher.messages import ForkWorkers
+from evertrain.launcher.nursery import Nursery
+from evertrain.launcher.output import OutputPump, RotatingFile
+from evertrain.launcher.policy import LauncherPolicy
+from evertrain.launcher.ports import PortUnusable
+from evertrain.launcher.progress import GangProgress, Notices
+from evertrain.launcher.seats import job_environ
+from evertrain.launcher.sparelink import ForkUnavailable
+from evertrain.launcher.status import Announcer
+
+log = logging.getLogger(__name__)
+
+
+class Launcher:
+    """One job's launcher on this node."""
+
+    def __init__(
+        self, *, folder: Folder, launch: LaunchFile, inherited: Mapping[str, str], policy: LauncherPolicy
+    ) -> None:
+        loop = asyncio.get_running_loop()
+        environment = job_environ(launch, inherited=inherited, beacon=str(folder.beacon_socket))
+        self._folder, self._launch, self._policy, self._loop = folder, launch, policy, loop
+        self._secrets = secret_values(environment)
+        self._id = chance.token_hex(8)
+        self._fence = Fence(launch.spec.nproc_per_node)
+        self._order: GangOrder | None = None
+        self._ordered_at = time.monotonic()
+        self._stop_asked = False
+        self._turn = asyncio.Event()
+        self._group: LocalGroup | None = None
+        self._progress: GangProgress | None = None
+        self._notices = Notices()
+        self._rank_files: dict[int, RotatingFile] = {}
+        self._error = ""
+        self._idle: asyncio.TimerHandle | None = None
+        self._nursery = Nursery(
+            folder=folder,
+            launch=launch,
+            environment=environment,
+            secrets=self._secrets,
+            policy=policy,
+            on_change=self._nursery_changed,
+        )
+        self._agents = AgentDoor(self, visitors_max=policy.agents_max, unsent_bytes_max=policy.unsent_bytes_max)
+        self._workers = WorkerDoor(self, visitors_max=policy.workers_max)
+        self._probe = ProbePort(launch.address, self._id)
+        self._announcer = Announcer(timers=loop, policy=policy, snapshot=self.status, send=self._agents.tell)
+
+    async def run(self) -> None:
+        """Serve until an order, a signal or a long idle time ends it; then no process is left."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            self._loop.add_signal_handler(number, self._stop)
+        self._loop.add_signal_handler(signal.SIGCHLD, self._child_died)
+        try:
+            await self._open()
+            async with asyncio.TaskGroup() as group:
+                keeping = group.create_task(self._nursery.run())
+                await self._work()
+                keeping.cancel()
+        finally:
+            await self._leave()
+
+    async def _open(self) -> None:
+        try:
+            await self._probe.open()
+        except OSError as err:
+            # The agent gets to know; without the port others could not tell a dead node from a lone agent's death.
+            self._error = f"cannot listen on {self._launch.address}: {err.strerror or err}; see the agent's address"
+            log.error("%s", self._error)
+        await self._workers.open(self._folder.listen(self._folder.beacon_socket))
+        await self._agents.open(self._folder.listen(self._folder.agent_socket))
+        self._folder.tell_identity(self._id)
+        self._watch_idle()
+
+    async def _leave(self) -> None:
+        self._folder.leave()
+        if self._group is not None and not self._group.over:
+            await self._group.end(0.0)
+        self._nursery.close()
+        await processes.end_children(self._policy.gone_report_s)
+        self._announcer.edge()
+        for door in (self._agents, self._workers, self._probe):
+            door.close()
+
+    # What comes in: each only changes facts and wakes the loop.
+
+    def order_arrived(self, order: GangOrder) -> None:
+        """An agent says what it wants."""
+        refusal = self._fence.refusal(order)
+        if refusal:
+            log.warning("order %s of generation %d is refused: %s", order.desired, order.generation, refusal)
+            return
+        before, self._order = self._order, order
+        if order == before:
+            return
+        if before is None or order.generation != before.generation or order.desired is not before.desired:
+            self._ordered_at = time.monotonic()
+            log.info("order: %s generation %d, term %d", order.desired, order.generation, order.term)
+        if order.save_and_yield != (before is not None and before.save_and_yield):
+            self._workers.tell(self.wish())
+        self._turn.set()
+        self._announcer.soon()
+
+    def agents_changed(self) -> None:
+        """An agent came or went."""
+        self._watch_idle()
+
+    def status_frame(self) -> bytes:
+        """For an agent that has just connected."""
+        return self._announcer.frame()
+
+    def admits(self, hello: Hello) -> bool:
+        """Whether a worker is of the present generation."""
+        return self._progress is not None and self._progress.admits(hello)
+
+    def wish(self) -> Wish:
+        """What the workers of the present generation are to do."""
+        order, group = self._order, self._progress
+        wanted = order is not None and group is not None and order.generation == group.generation
+        return Wish(save_and_yield=wanted and order is not None and order.save_and_yield)
+
+    def worker_said(self, rank: int, report: WorkerReport) -> None:
+        """A worker of the present generation reports."""
+        assert self._progress is not None, "only heard when admitted"
+        before = (self._progress.attached, self._progress.phase, self._progress.phases)
+        notice = self._progress.take(rank, report)
+        if notice is not None:
+            self._notices.add(notice)
+            self._announcer.edge()
+        elif before != (self._progress.attached, self._progress.phase, self._progress.phases):
+            self._announcer.soon()
+        else:
+            self._announcer.progress()
+
+    def _stop(self) -> None:
+        log.info("told to stop by a signal")
+        self._stop_asked = True
+        self._turn.set()
+
+    def _child_died(self) -> None:
+        if not self._nursery.forking:
+            processes.reap_strays(self._known())
+
+    def _nursery_changed(self) -> None:
+        self._turn.set()
+        self._announcer.edge()
+
+    def _group_changed(self) -> None:
+        group = self._group
+        if group is None:
+            return
+        refused = any(gone.code == WorkerExit.CHECKPOINT_REFUSED for gone in group.exits)
+        if refused and not self._notices.refused_in(group.generation):
+            self._notices.add(self._refused_without_a_word(group))
+        self._turn.set()
+        self._announcer.edge()
+        self._watch_idle()
+
+    def _refused_without_a_word(self, group: LocalGroup) -> CheckpointNotice:
+        message = next(gone.message for gone in group.exits if gone.code == WorkerExit.CHECKPOINT_REFUSED)
+        path = self._progress.place.restore_path if self._progress is not None else ""
+        return CheckpointNotice(kind="refused", generation=group.generation, step=0, path=path, reason=message)
+
+    def _watch_idle(self) -> None:
+        idle = not self._agents.visitors and (self._group is None or self._group.over)
+        if not idle and self._idle is not None:
+            self._idle.cancel()
+            self._idle = None
+        elif idle and self._idle is None:
+            self._idle = self._loop.call_later(self._policy.idle_s, self._stop)
+
+    # The loop.
+
+    async def _work(self) -> None:
+        while await self._step():
+            await self._turn.wait()
+            self._turn.clear()
+
+    async def _step(self) -> bool:
+        """Do what the facts call for now; False when all is done and the launcher ends."""
+        order, group = self._order, self._group
+        desired = Desired.STOP if self._stop_asked else Desired.PREPARE if order is None else order.desired
+        generation = 0 if order is None else order.generation
+        if group is not None and not group.over:
+            running = group.state is GroupState.RUNNING
+            reforms = desired is Desired.RUN and generation > group.generation
+            if not running or reforms or desired is not Desired.RUN:
+                broken = group.state is GroupState.FAILED or reforms
+                grace_s = self._launch.spec.stop_grace_s
+                await group.end(min(grace_s, self._policy.broken_grace_s) if broken else grace_s)
+                self._turn.set()
+                self._announcer.edge()
+                self._watch_idle()
+            return True
+        match desired:
+            case Desired.STOP:
+                return False
+            case Desired.RUN:
+                assert order is not None, "nothing else says RUN"
+                if group is None or generation > group.generation:
+                    await self._start(order)
+            case Desired.PREPARE:
+                pass
+            case _:
+                assert_never(desired)
+        return True
+
+    async def _start(self, order: GangOrder) -> None:
+        if self._nursery.state is not LauncherState.READY or self._error:
+            return  # it wakes the loop when that changes
+        place = order.place
+        assert place is not None, "the fence lets no RUN without a place pass"
+        nproc, ordered_at = self._launch.spec.nproc_per_node, self._ordered_at
+        self._progress = GangProgress(
+            generation=order.generation,
+            place=place,
+            nproc=nproc,
+            elapsed_s=lambda: max(round(time.monotonic() - ordered_at, 4), 0.0001),
+        )
+        self._progress.mark(stopped=True)
+        group = LocalGroup(
+            generation=order.generation,
+            folder=self._folder,
+            policy=self._policy,
+            secrets=self._secrets,
+            on_change=self._group_changed,
+            spared=lambda: self._nursery.pids,
+        )
+        try:
+            if place.group_rank == 0:
+                await self._nursery.meet_at(place.master_port)
+            await self._fork(group, order.generation, place)
+        except PortUnusable as err:
+            group.refuse(f"generation {order.generation} cannot meet at port {place.master_port}: {err}")
+            log.error("%s", group.error)
+        except ForkUnavailable as err:
+            log.error("generation %d was not started, once more when a spare is warm: %s", order.generation, err)
+            return
+        self._group = group
+        self._progress.mark(forked=True)
+        self._turn.set()
+        self._announcer.edge()
+        self._watch_idle()
+
+    async def _fork(self, group: LocalGroup, generation: int, place: GangPlace) -> None:
+        ranks = range(place.rank_first, place.rank_first + self._launch.spec.nproc_per_node)
+        pipes = [os.pipe() for _ in ranks]
+        outputs = []
+        for rank, (reading, _) in zip(ranks, pipes, strict=True):
+            file = self._rank_file(rank)
+            file.write(f"--- generation {generation}, rank {rank} of {place.world_size}, {_utc()} ---\n".encode())
+            outputs.append(OutputPump(reading, file, loop=self._loop))
+        try:
+            pids = await self._nursery.fork(
+                ForkWorkers(generation=generation, place=place), [writing for _, writing in pipes]
+            )
+        except BaseException:
+            for output in outputs:
+                output.close()
+            raise
+        finally:
+            for _, writing in pipes:
+                os.close(writing)
+        group.adopt(pids, outputs, rank_first=place.rank_first)
+
+    def _rank_file(self, rank: int) -> RotatingFile:
+        if rank not in self._rank_files:
+            self._rank_files[rank] = RotatingFile(self._folder.rank_log(rank), self._launch.spec.logs)
+        return self._rank_files[rank]
+
+    def _known(self) -> set[int]:
+        return self._nursery.pids | (self._group.pids if self._group is not None else set())
+
+    def status(self) -> LauncherStatus:
+        """All that is true now."""
+        group, progress = self._group, self._progress
+        started = group is not None and progress is not None and progress.generation == group.generation
+        return LauncherStatus(
+            job=self._launch.spec.name,
+            launcher_id=self._id,
+            pid=os.getpid(),
+            term=self._fence.term,
+            state=LauncherState.BROKEN if self._error else self._nursery.state,
+            error=self._error or self._nursery.error or ("" if group is None else group.error),
+            master_port=self._nursery.port,
+            probe_port=self._probe.port,
+            generation=0 if group is None else group.generation,
+            group=GroupState.NONE if group is None else group.state,
+            exits=() if group is None else tuple(group.exits),
+            attached=started and progress is not None and progress.attached,
+            step=progress.step if started and progress is not None else 0,
+            loss=progress.loss if started and progress is not None else None,
+            tokens=progress.tokens if started and progress is not None else None,
+            phase=progress.phase if started and progress is not None else "",
+            phases=progress.phases if started and progress is not None else StartPhases(),
+            notices=self._notices.all(),
+        )
+
+
+def _utc() -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+
+

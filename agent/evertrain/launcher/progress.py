@@ -1,0 +1,158 @@
+"""What the workers of one generation tell of themselves, put together. Pure: instants come in."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Final, assert_never
+
+from evertrain.contract.beacon import (
+    CheckpointCommitted,
+    CheckpointFailed,
+    CheckpointRefused,
+    Hello,
+    Phase,
+    PhaseChanged,
+    Progress,
+    Restored,
+    WorkerReport,
+)
+from evertrain.contract.launch import CheckpointNotice, GangPlace, StartPhases
+
+NOTICES_MAX: Final = 16
+
+
+@dataclass(slots=True, kw_only=True)
+class _Told:
+    """The latest words of one rank."""
+
+    phase: Phase | None = None
+    step: int | None = None
+    stepped: bool = False
+    restored: bool = False
+    loss: float | None = None
+    tokens: int | None = None
+
+
+class GangProgress:
+    """One generation's progress on this node."""
+
+    def __init__(self, *, generation: int, place: GangPlace, nproc: int, elapsed_s: Callable[[], float]) -> None:
+        self.generation, self.place = generation, place
+        self._ranks = range(place.rank_first, place.rank_first + nproc)
+        self._elapsed_s = elapsed_s
+        self._told: dict[int, _Told] = {}
+        self.phases = StartPhases()
+
+    def admits(self, hello: Hello) -> bool:
+        """Whether ``hello`` is of this generation and of one of its ranks here."""
+        return hello.generation == self.generation and hello.rank in self._ranks
+
+    @property
+    def attached(self) -> bool:
+        """A worker uses the trainer library."""
+        return bool(self._told)
+
+    @property
+    def step(self) -> int:
+        """Fewest steps that a rank reported."""
+        return min((told.step for told in self._told.values() if told.step is not None), default=0)
+
+    @property
+    def loss(self) -> float | None:
+        """Of the lowest rank that told one."""
+        return next((told.loss for _, told in sorted(self._told.items()) if told.loss is not None), None)
+
+    @property
+    def tokens(self) -> int | None:
+        """Of the lowest rank that told them."""
+        return next((told.tokens for _, told in sorted(self._told.items()) if told.tokens is not None), None)
+
+    @property
+    def phase(self) -> str:
+        """Of the lowest rank that told one."""
+        return next((told.phase.value for _, told in sorted(self._told.items()) if told.phase is not None), "")
+
+    def mark(self, *, stopped: bool = False, forked: bool = False) -> None:
+        """A part of the start is over now."""
+        now_s = self._elapsed_s()
+        if stopped:
+            self.phases = replace(self.phases, stopped_s=now_s)
+        if forked:
+            self.phases = replace(self.phases, forked_s=now_s)
+
+    def take(self, rank: int, report: WorkerReport) -> CheckpointNotice | None:
+        """Note what ``rank`` says; the notice that the coordinator must get of it, if any."""
+        told = self._told.setdefault(rank, _Told())
+        match report:
+            case Hello():
+                if not self.phases.connected_s:
+                    self.phases = replace(self.phases, connected_s=self._elapsed_s())
+            case PhaseChanged(phase=phase, step=step):
+                told.phase, told.step = phase, step
+            case Progress(step=step, loss=loss, tokens=tokens):
+                told.step, told.stepped = step, True
+                told.loss = told.loss if loss is None else loss
+                told.tokens = told.tokens if tokens is None else tokens
+                if not self.phases.first_step_s and all(each.stepped for each in self._told.values()):
+                    self.phases = replace(self.phases, first_step_s=self._elapsed_s())
+            case Restored(step=step):
+                told.step, told.restored = step, True
+                if not self.phases.restored_s and all(each.restored for each in self._told.values()):
+                    self.phases = replace(self.phases, restored_s=self._elapsed_s())
+            case CheckpointCommitted() | CheckpointFailed() | CheckpointRefused():
+                return notice_of(report, self.generation)
+            case _:
+                assert_never(report)
+        return None
+
+
+def notice_of(
+    report: CheckpointCommitted | CheckpointFailed | CheckpointRefused, generation: int
+) -> CheckpointNotice:
+    """The coordinator's form of a worker's word about a checkpoint."""
+    match report:
+        case CheckpointCommitted():
+            return CheckpointNotice(
+                kind="committed",
+                generation=generation,
+                step=report.step,
+                path=report.path,
+                digest=report.digest,
+                bytes_total=report.bytes_total,
+                world_size=report.world_size,
+                save_s=report.save_s,
+            )
+        case CheckpointFailed():
+            return CheckpointNotice(kind="failed", generation=generation, step=report.step, reason=report.reason)
+        case CheckpointRefused():
+            return CheckpointNotice(
+                kind="refused",
+                generation=generation,
+                step=0,
+                path=report.path,
+                part=report.part,
+                reason=report.reason,
+            )
+        case _:
+            assert_never(report)
+
+
+class Notices:
+    """The last notices, over all generations."""
+
+    def __init__(self) -> None:
+        self._kept: deque[CheckpointNotice] = deque(maxlen=NOTICES_MAX)
+
+    def add(self, notice: CheckpointNotice) -> None:
+        """Keep one more; the oldest goes."""
+        self._kept.append(notice)
+
+    def refused_in(self, generation: int) -> bool:
+        """Whether a worker of this generation named the checkpoint it refused."""
+        return any(notice.kind == "refused" and notice.generation == generation for notice in self._kept)
+
+    def all(self) -> tuple[CheckpointNotice, ...]:
+        """Oldest first."""
+        return tuple(self._kept)

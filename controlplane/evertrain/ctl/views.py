@@ -1,0 +1,257 @@
+"""What jobs, nodes and checkpoints look like. Pure: messages and the time in, tables and fields out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from evertrain.api.v1 import job_pb2, operator_pb2
+from evertrain.ctl.plain import word
+from evertrain.ctl.screen import Column, Grid
+from evertrain.ctl.words import age, clean, instant, length, milliseconds, plural, ranks, size
+
+GENERATIONS_SHOWN: Final = 10
+_JOB_STATE: Final = operator_pb2.JobState.DESCRIPTOR
+_NODE_HEALTH: Final = operator_pb2.NodeHealth.DESCRIPTOR
+_NODE_AVAILABILITY: Final = operator_pb2.NodeAvailability.DESCRIPTOR
+_CHECKPOINT_STATE: Final = operator_pb2.CheckpointState.DESCRIPTOR
+_GROUP_STATE: Final = job_pb2.GroupState.DESCRIPTOR
+
+
+def job_state(job: operator_pb2.Job) -> str:
+    """``running``."""
+    return word(_JOB_STATE, job.state)
+
+
+def node_availability(node: operator_pb2.Node) -> str:
+    """``draining``."""
+    return word(_NODE_AVAILABILITY, node.availability)
+
+
+def jobs_grid(jobs: Sequence[operator_pb2.Job], now_s: float) -> Grid:
+    """One line a job."""
+    columns = (
+        Column(title="NAME", wrap=True),
+        Column(title="STATE"),
+        Column(title="NODES", right=True),
+        Column(title="GEN", right=True),
+        Column(title="STEP", right=True),
+        Column(title="LOSS", right=True),
+        Column(title="SINCE", right=True),
+        Column(title="REASON", wrap=True),
+    )
+    rows = tuple(
+        (
+            clean(job.name),
+            job_state(job),
+            f"{len(job.members)}/{job.spec.nodes.max}",
+            str(job.generation),
+            str(job.step),
+            _loss(job),
+            age(job.since_s, now_s),
+            clean(job.reason),
+        )
+        for job in jobs
+    )
+    return Grid(
+        columns=columns, rows=rows, empty="no jobs; 'ctl submit FILE' brings one, 'ctl jobs --all' shows ended ones"
+    )
+
+
+def nodes_grid(nodes: Sequence[operator_pb2.Node], now_s: float) -> Grid:
+    """One line a node."""
+    columns = (
+        Column(title="NAME", wrap=True),
+        Column(title="HEALTH"),
+        Column(title="AVAILABLE"),
+        Column(title="SLOTS", right=True),
+        Column(title="GPUS", right=True),
+        Column(title="JOB", wrap=True),
+        Column(title="GEN", right=True),
+        Column(title="SINCE", right=True),
+        Column(title="REASON", wrap=True),
+    )
+    rows = tuple(
+        (
+            clean(node.name),
+            word(_NODE_HEALTH, node.health),
+            node_availability(node),
+            str(node.slots),
+            str(len(node.devices)),
+            clean(node.job) or "-",
+            str(node.generation) if node.generation else "-",
+            age(node.since_s, now_s),
+            clean(node.reason),
+        )
+        for node in nodes
+    )
+    return Grid(columns=columns, rows=rows, empty="no nodes have registered; start an evertrain-agent on each")
+
+
+def checkpoints_grid(checkpoints: Sequence[operator_pb2.Checkpoint], now_s: float) -> Grid:
+    """One line a checkpoint, newest last."""
+    columns = (
+        Column(title="STEP", right=True),
+        Column(title="GEN", right=True),
+        Column(title="STATE"),
+        Column(title="SIZE", right=True),
+        Column(title="RANKS", right=True),
+        Column(title="AGE", right=True),
+        Column(title="TOOK", right=True),
+        Column(title="PATH", wrap=True),
+    )
+    rows = tuple(
+        (
+            str(each.step),
+            str(each.generation),
+            word(_CHECKPOINT_STATE, each.state),
+            size(each.bytes_total),
+            str(each.world_size),
+            age(each.registered_at_s, now_s),
+            length(each.save_s),
+            clean(each.path) + (f" ({clean(each.note)})" if each.note else ""),
+        )
+        for each in checkpoints
+    )
+    return Grid(columns=columns, rows=rows, empty="no checkpoints yet")
+
+
+def job_fields(job: operator_pb2.Job, now_s: float) -> list[tuple[str, str]]:
+    """The head of ``ctl job``."""
+    spec = job.spec
+    program = " ".join([spec.script, *spec.args]) if spec.script else " ".join(spec.command)
+    limits = f"{spec.nodes.min} to {spec.nodes.max}" if spec.nodes.min != spec.nodes.max else str(spec.nodes.max)
+    step = f", multiples of {spec.nodes.multiple_of}" if spec.nodes.multiple_of > 1 else ""
+    return [
+        ("Job", f"{clean(job.name)} ({clean(job.id)})"),
+        ("State", f"{job_state(job)} since {_when(job.since_s, now_s)}"),
+        ("Reason", clean(job.reason) or "none given"),
+        ("Next", clean(job.next)),
+        ("Progress", _progress(job)),
+        ("Gang", _gang(job)),
+        ("Failures", f"{job.failures} of the job's own; it is stopped after {spec.retry.max_failures}"),
+        ("Wants", f"{limits} nodes of {plural(spec.nproc_per_node, 'worker')}{step}"),
+        ("Runs", clean(program)),
+        (
+            "Submitted",
+            f"{instant(job.submitted_at_s)} ({age(job.submitted_at_s, now_s)} ago) by {clean(job.submitted_by)}",
+        ),
+    ]
+
+
+def members_grid(job: operator_pb2.Job) -> Grid:
+    """The present gang, node by node."""
+    columns = (
+        Column(title="NODE", wrap=True),
+        Column(title="RANKS"),
+        Column(title="WORKERS"),
+        Column(title="STEP", right=True),
+        Column(title="REACHABLE"),
+    )
+    rows = tuple(
+        (
+            clean(member.node),
+            ranks(member.rank_first, member.workers),
+            word(_GROUP_STATE, member.group),
+            str(member.step),
+            "yes" if member.reachable else "unknown",
+        )
+        for member in job.members
+    )
+    return Grid(columns=columns, rows=rows, empty="no gang at present")
+
+
+def generations_grid(history: Sequence[operator_pb2.Generation], now_s: float) -> Grid:
+    """Why each generation came and went."""
+    columns = (
+        Column(title="GEN", right=True),
+        Column(title="NODES", right=True),
+        Column(title="RANKS", right=True),
+        Column(title="FORMED"),
+        Column(title="LASTED", right=True),
+        Column(title="STEPS"),
+        Column(title="WHY IT CAME AND WENT", wrap=True),
+    )
+    rows = tuple(
+        (
+            str(each.generation),
+            str(each.nodes),
+            str(each.world_size),
+            instant(each.formed_at_s).removeprefix(instant(now_s)[:11]),
+            length(max(0.0, (each.ended_at_s or now_s) - each.formed_at_s)),
+            f"{each.first_step}-{each.last_step}" if each.first_step else "none",
+            clean(each.reason) + (f"; ended: {clean(each.ended)}" if each.ended else ""),
+        )
+        for each in history
+    )
+    return Grid(columns=columns, rows=rows, empty="no generation was formed yet")
+
+
+def phases(of: operator_pb2.RecoveryPhases) -> tuple[tuple[str, float], ...]:
+    """Each phase of a recovery in its order and the milliseconds it took; 0 where that is not known."""
+    return (
+        ("noticing", of.detect_ms),
+        ("deciding", of.decide_ms),
+        ("stopping", of.stop_ms),
+        ("starting", of.restart_ms),
+        ("restoring", of.restore_ms),
+        ("first step", of.first_step_ms),
+    )
+
+
+def phases_text(of: operator_pb2.RecoveryPhases) -> str:
+    """``noticing 25ms, starting 105ms``: the known ones."""
+    return ", ".join(f"{name} {length(spent_ms / 1000)}" for name, spent_ms in phases(of) if spent_ms > 0)
+
+
+def phases_grid(history: Sequence[operator_pb2.Generation]) -> Grid:
+    """Where the milliseconds of each recovery went."""
+    titles = ("GEN", "DETECT", "DECIDE", "STOP", "RESTART", "RESTORE", "STEP", "TOTAL", "LOST", "FROM STEP")
+    rows = tuple(
+        (
+            str(each.generation),
+            *(
+                milliseconds(duration_ms)
+                for duration_ms in (*(spent_ms for _, spent_ms in phases(each.phases)), each.phases.total_ms)
+            ),
+            str(each.steps_lost),
+            str(each.restored_step),
+        )
+        for each in history
+        if each.HasField("phases")
+    )
+    return Grid(
+        columns=tuple(Column(title=title, right=True) for title in titles), rows=rows, empty="none measured yet"
+    )
+
+
+def status_line(job: operator_pb2.Job, now_s: float) -> str:
+    """One line of a job under way."""
+    parts = [job_state(job), _progress(job)]
+    if job.members:
+        parts.append(f"{plural(len(job.members), 'node')}, {plural(job.world_size, 'worker')}")
+    return f"{clean(job.name)}: {'; '.join(parts)}; generation {job.generation}; for {age(job.since_s, now_s)}"
+
+
+def _when(at_s: float, now_s: float) -> str:
+    return f"{instant(at_s)} ({age(at_s, now_s)} ago)"
+
+
+def _loss(job: operator_pb2.Job) -> str:
+    return f"{job.loss:.4g}" if job.HasField("loss") else "-"
+
+
+def _progress(job: operator_pb2.Job) -> str:
+    text = f"step {job.step:,}"
+    if job.HasField("loss"):
+        text += f", loss {job.loss:.4g}"
+    if job.HasField("tokens"):
+        text += f", {job.tokens:,} tokens"
+    return text + (f", {plural(job.steps_lost, 'step')} done again in all" if job.steps_lost else "")
+
+
+def _gang(job: operator_pb2.Job) -> str:
+    if not job.members:
+        return f"none; {plural(job.generation, 'generation')} so far"
+    nodes, workers = plural(len(job.members), "node"), plural(job.world_size, "worker")
+    return f"generation {job.generation}: {nodes}, {workers}"

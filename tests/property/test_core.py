@@ -1,0 +1,169 @@
+"""Whatever happens to nodes, agents, workers, operators and leaders, the invariants hold; and once faults stop, jobs run.
+
+``World`` checks at every step that the core is deterministic, that the
+invariants of the design hold, and that deciding again changes nothing.
+"""
+
+from __future__ import annotations
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from support.world import World, a_spec
+
+from evertrain.contract.jobspec import RetryPolicy
+from evertrain.contract.launch import GroupState
+from evertrain.controlplane.core.orders import orders_for
+from evertrain.controlplane.core.state import JobState
+
+NODES = tuple(f"n{at}" for at in range(1, 6))
+PATIENT = RetryPolicy(max_failures=10_000, max_without_progress=10_000)
+node = st.sampled_from(NODES)
+
+
+class GangMachine(RuleBasedStateMachine):
+    """Two jobs on five nodes that break in every way."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.world = World()
+        self.generations: dict[str, int] = {}
+        self.step = 0
+
+    @initialize()
+    def start(self) -> None:
+        self.world.add(*NODES)
+        self.world.submit(a_spec("a", least=2, most=3, retry=PATIENT))
+        self.world.submit(a_spec("b", least=1, most=2, retry=PATIENT))
+
+    @rule(name=node)
+    def agent_goes_away(self, name: str) -> None:
+        if self.world.nodes[name].connected:
+            self.world.lose_sight(name)
+
+    @rule(name=node, powered=st.booleans())
+    def node_dies(self, name: str, powered: bool) -> None:
+        if self.world.nodes[name].connected:
+            self.world.kill_node(name, powered=powered)
+
+    @rule(name=node)
+    def node_or_agent_returns(self, name: str) -> None:
+        if not self.world.nodes[name].connected:
+            self.world.return_node(name)
+
+    @rule(name=node, code=st.sampled_from([-9, -11, 1, 137]))
+    def worker_dies(self, name: str, code: int) -> None:
+        for job in ("a", "b"):
+            status = self.world.nodes[name].launchers.get(self.world.job(job).id)
+            if status is not None and status.group is GroupState.RUNNING:
+                self.world.fail_worker(name, code=code, job=job)
+
+    @rule(name=node)
+    def launcher_dies(self, name: str) -> None:
+        target = self.world.nodes[name]
+        target.launchers = {}
+        if target.connected:
+            self.world.report(target)
+            self.world.settle()
+
+    @rule(job=st.sampled_from(["a", "b"]), save=st.booleans())
+    def train(self, job: str, save: bool) -> None:
+        if self.world.job(job).gang is not None:
+            self.step += 1
+            self.world.train(self.step, save=save, job=job)
+
+    @rule(job=st.sampled_from(["a", "b"]))
+    def checkpoint_is_refused(self, job: str) -> None:
+        gang = self.world.job(job).gang
+        if gang is None or not gang.restore_path:
+            return
+        first = self.world.nodes[gang.nodes[0]]
+        status = first.launchers.get(self.world.job(job).id)
+        if first.connected and status is not None and status.generation == gang.generation:
+            self.world.refuse_checkpoint(first.name, job=job)
+
+    @rule(name=node)
+    def operator_drains(self, name: str) -> None:
+        self.world.drain(name)
+
+    @rule(name=node)
+    def operator_undrains(self, name: str) -> None:
+        self.world.undrain(name)
+
+    @rule(seconds=st.sampled_from([0.1, 1.0, 3.0, 15.0, 130.0, 700.0]))
+    def time_passes(self, seconds: float) -> None:
+        self.world.advance(seconds)
+
+    @rule()
+    def leader_crashes(self) -> None:
+        self.world.lead()
+        self.world.settle()
+
+    @precondition(lambda self: self.world.job("b").ended)
+    @rule()
+    def submit_again(self) -> None:
+        self.world.submit(a_spec("b", least=1, most=2, retry=PATIENT))
+        self.generations.pop("b", None)
+
+    @precondition(lambda self: not self.world.job("b").ended)
+    @rule()
+    def cancel(self) -> None:
+        self.world.cancel("b")
+
+    @invariant()
+    def generations_only_grow(self) -> None:
+        for name, job in self.world.state.jobs.items():
+            assert job.generation >= self.generations.get(name, 0)
+            self.generations[name] = job.generation
+
+    @invariant()
+    def restores_never_from_a_refused_checkpoint_twice(self) -> None:
+        for job in self.world.state.jobs.values():
+            paths = [each.path for each in job.checkpoints]
+            assert len(paths) == len(set(paths)), f"{job.name}: a checkpoint is registered twice"
+
+    @invariant()
+    def no_two_live_gangs_run_on_a_connected_node(self) -> None:
+        for each in self.world.nodes.values():
+            if each.connected:
+                orders = orders_for(self.world.state, each.name)
+                assert len(orders) <= 1
+
+    def teardown(self) -> None:
+        """Once faults stop, every job makes progress again."""
+        world = self.world
+        if not world.nodes:
+            return
+        for name in NODES:
+            world.undrain(name)
+            if not world.nodes[name].connected:
+                world.return_node(name)
+        world.settle()
+        world.advance(1_500)
+        for name in world.state.jobs:
+            job = world.job(name)
+            if job.ended:
+                assert job.state is JobState.CANCELLED, f"{name} ended by itself: {job.reason}"
+                continue
+            self.runs_in_the_end(name)
+
+    def runs_in_the_end(self, name: str) -> None:
+        """A first step may start a growth; what follows must come to rest as well."""
+        for _ in range(4):
+            job = self.world.job(name)
+            assert job.gang is not None, f"{name} did not come back: {job.state}, {job.reason}"
+            self.step += 1
+            self.world.train(self.step, job=name)
+            self.world.advance(10)
+        job = self.world.job(name)
+        assert job.state is JobState.RUNNING, f"{name}: {job.state}, {job.reason}"
+
+
+TestGang = GangMachine.TestCase
+TestGang.settings = settings(
+    max_examples=60,
+    stateful_step_count=30,
+    deadline=None,
+    derandomize=True,  # the same cases each time; `make property` draws new ones
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
+)

@@ -1,0 +1,258 @@
+"""Real training processes for tests: a gang of gloo workers, forked off a server that has torch imported."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import multiprocessing
+import os
+import random
+import resource
+import shutil
+import signal
+import warnings
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field, replace
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from evertrain import trainer
+from evertrain.trainer.writing import SavePoint
+from torch import nn
+
+WAIT_S = 60.0
+SAMPLES, BATCH = 400, 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scenario:
+    """What a gang does, and what befalls it."""
+
+    folder: Path
+    """For its checkpoints (``ck``), its outcome files and its consumption log."""
+    world_size: int = 1
+    steps: int = 12
+    every: int = 4
+    keep: int = 3
+    env: dict[str, str] = field(default_factory=dict)
+    kill_at: tuple[SavePoint, int] | None = None
+    """Rank 0 is killed by SIGKILL at this point of the save of this step."""
+    die_after: int = 0
+    """All ranks are killed by SIGKILL right after this step was told."""
+    file_bytes_max: int = 0
+    """Limit on the size of any file a worker writes (RLIMIT_FSIZE), from :attr:`disk_full_from` to :attr:`disk_full_to`."""
+    disk_full_from: int = 0
+    disk_full_to: int = 0
+    remove_after: int = 0
+    """Someone deletes the checkpoint directory after this step."""
+    lambda_state: bool = False
+    """The declared state holds something that cannot be loaded safely, from step 2 on."""
+    drop_optimizer: bool = False
+    hidden: int = 16
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.folder / "ck"
+
+    def but(self, **changes: Any) -> Scenario:
+        """The same, with changes."""
+        return replace(self, **changes)
+
+
+class Gang:
+    """The processes of one generation."""
+
+    def __init__(self, scenario: Scenario) -> None:
+        context = multiprocessing.get_context("forkserver")
+        # The first optimizer imports torch._dynamo, which takes longer than all the rest.
+        context.set_forkserver_preload(["torch", "torch.distributed", "torch._dynamo", __name__])
+        rendezvous = scenario.folder / f"rendezvous-{os.urandom(4).hex()}"
+        self.scenario = scenario
+        self.processes: list[BaseProcess] = [
+            context.Process(target=_work, args=(scenario, rank, str(rendezvous)), daemon=True)
+            for rank in range(scenario.world_size)
+        ]
+        for process in self.processes:
+            process.start()
+
+    def wait(self) -> list[int | None]:
+        """Exit codes by rank, minus the signal number for a signal."""
+        for process in self.processes:
+            process.join(WAIT_S)
+        stuck = [rank for rank, process in enumerate(self.processes) if process.exitcode is None]
+        for rank in stuck:
+            self.processes[rank].kill()
+        assert not stuck, f"ranks {stuck} did not end within {WAIT_S} s"
+        return [process.exitcode for process in self.processes]
+
+    def kill(self) -> None:
+        """End whoever is left."""
+        for process in self.processes:
+            process.kill()
+            process.join(WAIT_S)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What a rank wrote down when it ended well."""
+
+    start: int
+    generation: int
+    weights_sha256: str
+    draws: tuple[float, ...]
+    """One number of each generator, drawn after the last step."""
+    warnings: tuple[str, ...]
+    tokens: int
+
+
+def run(scenario: Scenario) -> list[int | None]:
+    """A whole generation, to its end."""
+    gang = Gang(scenario)
+    try:
+        return gang.wait()
+    finally:
+        gang.kill()
+
+
+def outcome(scenario: Scenario, rank: int = 0) -> Outcome:
+    """What ``rank`` of the last run wrote down."""
+    value = json.loads((scenario.folder / f"outcome-{rank}.json").read_text())
+    return Outcome(**{name: tuple(item) if isinstance(item, list) else item for name, item in value.items()})
+
+
+def _work(scenario: Scenario, rank: int, rendezvous: str) -> None:
+    warnings.simplefilter("error")
+    os.environ.update(scenario.env)
+    os.environ.update(RANK=str(rank), WORLD_SIZE=str(scenario.world_size))
+    os.environ["EVERTRAIN_CHECKPOINT_EVERY_STEPS"] = str(scenario.every)
+    os.environ["EVERTRAIN_CHECKPOINT_KEEP"] = str(scenario.keep)
+    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    torch.set_num_threads(1)
+    if scenario.world_size > 1:
+        dist.init_process_group("gloo", init_method=f"file://{rendezvous}", rank=rank, world_size=scenario.world_size)
+    _train(scenario, rank)
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
+class _Fickle:
+    """A part whose state cannot be saved once step 2 is over."""
+
+    def __init__(self) -> None:
+        self.step = 0
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"inner": {"callback": _Fickle if self.step >= 2 else None}}
+
+    def load_state_dict(self, state_dict: Any, /) -> None:
+        del state_dict
+
+
+def _train(scenario: Scenario, rank: int) -> None:
+    heard = _Heard()
+    torch.manual_seed(11 + rank)
+    random.seed(11 + rank)
+    model: nn.Module = nn.Sequential(nn.Linear(8, scenario.hidden), nn.Dropout(0.2), nn.Linear(scenario.hidden, 8))
+    if scenario.world_size > 1:
+        model = nn.parallel.DistributedDataParallel(model)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    scheduler = torch.optim.lr_scheduler.MultiStepLR(optimizer, milestones=[5, 9])
+    sampler = trainer.data.ElasticSampler(SAMPLES, BATCH, seed=1)
+    fickle = _Fickle()
+    with trainer.session(checkpoint_dir=scenario.checkpoints, reached=_killer(scenario)) as job:
+        state = job.state(
+            model=model,
+            optimizer=None if scenario.drop_optimizer else optimizer,
+            scheduler=scheduler,
+            sampler=sampler,
+            extra={"fickle": fickle} if scenario.lambda_state else None,
+            config={"hidden": scenario.hidden},
+        )
+        start = state.restore()
+        consumed = trainer.data.ConsumptionLog(scenario.folder / "consumed", rank=rank, generation=job.generation)
+        for step, ids in sampler.steps(start, scenario.steps):
+            consumed.record(step, ids)
+            inputs = torch.tensor([[(i * k) % 17 / 17 for k in range(1, 9)] for i in ids])
+            loss = (model(inputs) - inputs).pow(2).mean() * sampler.loss_weight
+            optimizer.zero_grad()
+            loss.backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
+            scheduler.step()
+            fickle.step = step + 1
+            random.random()
+            if step + 1 == scenario.remove_after and rank == 0:
+                shutil.rmtree(scenario.checkpoints)
+            with _disk_full(scenario, step + 1):
+                job.step_done(step + 1, loss=loss, tokens=BATCH)
+            if step + 1 == scenario.die_after:
+                os.kill(os.getpid(), signal.SIGKILL)
+        _write_outcome(scenario, rank, model, start=start, generation=job.generation, heard=heard, tokens=job.tokens)
+
+
+def _killer(scenario: Scenario) -> Callable[[SavePoint], None]:
+    if scenario.kill_at is None:
+        return lambda _point: None
+    wanted, step = scenario.kill_at
+    temporary = f"step-{step:09d}"
+
+    def reached(point: SavePoint) -> None:
+        written = [path.name for path in scenario.checkpoints.iterdir()]
+        if point is wanted and any(temporary in name for name in written):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    return reached
+
+
+class _Heard(logging.Handler):
+    """Collects the library's warnings."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.texts: list[str] = []
+        logging.getLogger("evertrain.trainer").addHandler(self)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.texts.append(record.getMessage())
+
+
+class _FileLimit(AbstractContextManager[None]):
+    """No file may grow beyond ``bytes_max``: what a full disk looks like to a writer."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self._bytes_max = bytes_max
+        self._before = resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    def __enter__(self) -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (self._bytes_max, self._before[1]))
+
+    def __exit__(self, *_error: object) -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, self._before)
+
+
+def _disk_full(scenario: Scenario, step: int) -> AbstractContextManager[None]:
+    full = scenario.file_bytes_max and scenario.disk_full_from <= step < scenario.disk_full_to
+    return _FileLimit(scenario.file_bytes_max) if full else nullcontext()
+
+
+def _write_outcome(
+    scenario: Scenario, rank: int, model: nn.Module, *, start: int, generation: int, heard: _Heard, tokens: int
+) -> None:
+    inner = model.module if isinstance(model, nn.parallel.DistributedDataParallel) else model
+    hasher = hashlib.sha256()
+    for tensor in inner.state_dict().values():
+        hasher.update(tensor.numpy().tobytes())
+    value = {
+        "start": start,
+        "generation": generation,
+        "weights_sha256": hasher.hexdigest(),
+        "draws": [random.random(), float(torch.rand(()))],
+        "warnings": heard.texts,
+        "tokens": tokens,
+    }
+    (scenario.folder / f"outcome-{rank}.json").write_text(json.dumps(value))

@@ -1,0 +1,322 @@
+"""What the core decides, situation by situation."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from support.world import World, a_spec
+
+from evertrain.contract.jobspec import NodeRange, RetryPolicy
+from evertrain.contract.launch import Desired, GroupState
+from evertrain.controlplane.core.commands import Refusal
+from evertrain.controlplane.core.ids import NodeName
+from evertrain.controlplane.core.orders import orders_for
+from evertrain.controlplane.core.state import CheckpointState, JobState
+
+
+@pytest.fixture
+def world() -> World:
+    """Four nodes and a running job on all of them."""
+    world = World()
+    world.add("n1", "n2", "n3", "n4")
+    world.submit()
+    world.train(25, save=True)
+    return world
+
+
+def test_job_submitted_with_enough_nodes_runs_on_all_of_them(world: World) -> None:
+    job = world.job()
+    assert job.state is JobState.RUNNING
+    assert job.gang is not None
+    assert job.gang.nodes == ("n1", "n2", "n3", "n4")
+    assert job.generation == 1
+
+
+def test_too_few_nodes_queue_the_job_and_say_what_is_missing() -> None:
+    world = World()
+    world.add("n1")
+    world.submit()
+    job = world.job()
+    assert job.state is JobState.QUEUED
+    assert job.reason == "needs 2 nodes, 1 can be had: no other node is registered"
+    assert job.reserved == ()
+    world.add("n2")
+    world.settle()
+    assert world.job().gang is not None
+
+
+def test_worker_killed_reforms_at_once_on_the_same_nodes_from_the_checkpoint(world: World) -> None:
+    world.train(31)
+    world.fail_worker("n3")
+    job = world.job()
+    assert job.gang is not None
+    assert (job.generation, job.gang.nodes) == (2, ("n1", "n2", "n3", "n4"))
+    assert job.gang.restore_step == 25
+    assert job.history[0].ended == "rank 3 on n3 was killed by SIGKILL"
+    assert (job.failures, job.steps_lost) == (1, 6)
+    place = orders_for(world.state, NodeName("n3"))[0].place
+    assert place is not None
+    assert (place.group_rank, place.restore_path) == (2, "/checkpoints/step-25-g1")
+    assert place.master_port == 20_001, "a port reserved for this generation, not the last one's"
+
+
+def test_first_new_step_proves_the_checkpoint_and_tells_the_phases(world: World) -> None:
+    world.fail_worker("n3")
+    world.now += 0.3
+    world.train(26)
+    job = world.job()
+    assert job.state is JobState.RUNNING
+    assert job.checkpoints[0].state is CheckpointState.PROVEN
+    assert job.history[1].first_step == 26
+    assert job.history[1].phases.total_ms == pytest.approx(300)
+    assert any(text.startswith("recovered after 300 ms") for text in world.story())
+
+
+def test_root_failure_is_named_and_not_its_echo_in_the_survivors() -> None:
+    world = World()
+    world.add("n1", "n2")
+    world.submit()
+    world.train(5)
+    world.nodes["n1"].launchers["job.1"] = replace(world.nodes["n1"].launchers["job.1"], group=GroupState.FAILED)
+    world.fail_worker("n2", code=1, message="ValueError: bad sample")
+    assert world.job().history[0].ended == "rank 2 on n2 exited with 1: ValueError: bad sample"
+
+
+def test_node_killed_is_lost_by_probes_and_the_gang_shrinks(world: World) -> None:
+    world.kill_node("n4")
+    job = world.job()
+    assert job.gang is not None
+    assert job.gang.nodes == ("n1", "n2", "n3")
+    assert job.failures == 0, "a node's loss is not the job's failure"
+    assert "node n4 lost: its stream broke, and its launcher refuses n1" in job.history[0].ended
+
+
+def test_node_without_power_is_lost_when_probes_stay_silent(world: World) -> None:
+    world.kill_node("n4", powered=False)
+    assert "does not answer" in world.job().history[0].ended
+
+
+def test_agent_gone_but_launcher_answers_costs_nothing(world: World) -> None:
+    world.lose_sight("n4")
+    world.advance(3_600)
+    job = world.job()
+    assert job.generation == 1
+    assert job.state is JobState.RUNNING
+    assert "n4: its agent is away" in job.reason
+    world.return_node("n4")
+    assert world.job().generation == 1
+
+
+def test_worker_dies_elsewhere_while_an_agent_is_away_waits_for_it_then_goes_on_without(world: World) -> None:
+    world.lose_sight("n4")
+    world.fail_worker("n1")
+    assert world.job().state is JobState.RECOVERING
+    assert world.job().reason.endswith("waits for the agent of n4")
+    world.advance(11)
+    job = world.job()
+    assert job.gang is not None
+    assert job.gang.nodes == ("n1", "n2", "n3")
+    assert job.failures == 1
+
+
+def test_node_comes_back_and_the_gang_grows_after_a_save_at_a_step_boundary(world: World) -> None:
+    world.kill_node("n4")
+    world.train(30)
+    world.return_node("n4")
+    assert world.job().generation == 2, "a joiner that is getting ready disturbs nobody"
+    assert orders_for(world.state, NodeName("n4"))[0].desired is Desired.PREPARE
+    world.advance(6)
+    job = world.job()
+    assert job.gang is not None
+    assert (job.generation, job.gang.nodes) == (3, ("n1", "n2", "n3", "n4"))
+    assert job.gang.restore_step == 30, "what was saved on leaving"
+    assert job.history[2].steps_lost == 0
+
+
+def test_gang_below_its_minimum_is_suspended_with_a_reason_and_goes_on_when_a_node_returns() -> None:
+    world = World()
+    world.add("n1", "n2")
+    world.submit()
+    world.train(10, save=True)
+    world.kill_node("n2")
+    job = world.job()
+    assert job.state is JobState.SUSPENDED
+    assert job.reason == "needs 2 nodes, 1 can be had: n2 out of sight (its stream broke)"
+    world.return_node("n2")
+    job = world.job()
+    assert job.gang is not None
+    assert (job.generation, job.gang.restore_step) == (2, 10)
+
+
+def test_corrupt_checkpoint_is_refused_by_name_and_the_previous_one_used(world: World) -> None:
+    world.train(35, save=True)
+    world.fail_worker("n2")
+    assert world.job().gang.restore_step == 35  # type: ignore[union-attr]
+    world.refuse_checkpoint("n1")
+    job = world.job()
+    assert job.gang is not None
+    assert job.gang.restore_step == 25
+    assert job.checkpoints[-1].state is CheckpointState.CORRUPT
+    assert job.failures == 1, "a damaged checkpoint is not charged to the job"
+    assert any("refused by n1: model.pt: SHA-256 differs" in text for text in world.story())
+
+
+def test_same_failure_without_a_new_step_stops_the_job() -> None:
+    world = World()
+    world.add("n1", "n2")
+    world.submit()
+    world.train(10)
+    for _ in range(4):
+        if world.job().ended:
+            break
+        world.fail_worker("n1", code=1, message="ValueError: bad")
+    job = world.job()
+    assert job.state is JobState.FAILED
+    assert "3 generations in a row completed no new step" in job.reason
+    assert job.generation == 4, "the first failure had made progress"
+
+
+def test_failures_beyond_the_budget_stop_the_job() -> None:
+    world = World()
+    world.add("n1", "n2")
+    world.submit(a_spec(retry=RetryPolicy(max_failures=2, max_without_progress=100)))
+    for at in range(1, 4):
+        world.train(10 * at)
+        world.fail_worker("n1", code=1)
+    assert world.job().state is JobState.FAILED
+    assert "2 are allowed" in world.job().reason
+
+
+def test_all_workers_done_is_success_and_frees_the_nodes(world: World) -> None:
+    world.finish()
+    assert world.job().state is JobState.SUCCEEDED
+    assert orders_for(world.state, NodeName("n1")) == ()
+
+
+def test_cancel_waits_until_the_workers_are_gone(world: World) -> None:
+    world.lose_sight("n4")
+    world.cancel()
+    job = world.job()
+    assert job.state is JobState.CANCELLED
+    assert job.reason == "cancelled by ann: enough; n4 out of sight, stopped when seen again"
+    world.return_node("n4")
+    assert world.nodes["n4"].launchers == {}
+
+
+def test_drained_node_is_left_after_a_save_and_nothing_is_charged(world: World) -> None:
+    world.train(33)
+    world.drain("n2")
+    job = world.job()
+    assert job.gang is not None
+    assert job.gang.nodes == ("n1", "n3", "n4")
+    assert (job.gang.restore_step, job.failures) == (33, 0)
+    world.advance(60)
+    assert world.job().gang.nodes == ("n1", "n3", "n4"), "a drained node is not taken back"  # type: ignore[union-attr]
+    world.train(34)
+    world.undrain("n2")
+    world.advance(6)
+    assert set(world.job().gang.nodes) == {"n1", "n2", "n3", "n4"}  # type: ignore[union-attr]
+
+
+def test_script_without_the_library_is_drained_without_a_save_and_not_grown() -> None:
+    world = World(attached=False)
+    world.add("n1", "n2", "n3")
+    world.submit()
+    assert world.job().state is JobState.RUNNING
+    world.drain("n2")
+    assert world.job().gang.nodes == ("n1", "n3")  # type: ignore[union-attr]
+    world.undrain("n2")
+    world.advance(60)
+    assert world.job().generation == 2
+
+
+def test_checkpoint_of_an_older_generation_is_not_registered(world: World) -> None:
+    world.fail_worker("n3")
+    node = world.nodes["n1"]
+    stale = world._saved(node.launchers["job.1"], 1, 99)
+    node.launchers["job.1"] = stale
+    world.report(node)
+    assert [each.step for each in world.job().checkpoints] == [25]
+
+
+def test_new_leader_changes_nothing_for_a_healthy_gang(world: World) -> None:
+    world.lead()
+    world.settle()
+    world.advance(30)
+    assert (world.job().generation, world.job().state) == (1, JobState.RUNNING)
+
+
+def test_new_leader_that_hears_nothing_of_a_node_has_it_probed_after_the_grace(world: World) -> None:
+    world.nodes["n4"].connected = False
+    world.nodes["n4"].launchers = {}
+    world.lead()
+    world.settle()
+    assert world.job().generation == 1
+    world.advance(world.policy.reconnect_grace_s + 0.1)
+    assert world.job().gang.nodes == ("n1", "n2", "n3")  # type: ignore[union-attr]
+
+
+def test_repeated_submit_is_answered_and_not_done_again(world: World) -> None:
+    world.submit(a_spec("other"), request_id="same")
+    world.submit(a_spec("other"), request_id="same")
+    assert world.answers["same"].refusal is None
+    assert sum("submitted job other" in text for text in world.story()) == 1
+
+
+def test_name_of_a_live_job_is_refused_and_of_an_ended_one_used_again(world: World) -> None:
+    world.submit(request_id="twice")
+    assert world.answers["twice"].refusal is Refusal.ALREADY_EXISTS
+    world.cancel()
+    world.submit(request_id="again")
+    assert world.answers["again"].refusal is None
+    assert world.job().id == "job.2"
+
+
+def test_second_agent_with_a_held_name_is_refused(world: World) -> None:
+    from evertrain.controlplane.core.events import NodeRegistered
+    from evertrain.controlplane.core.ids import Instant
+
+    event = NodeRegistered(
+        at=Instant(world.now), node=NodeName("n1"), identity="thief", boot_id="", address="x", version="", slots=1,
+        session="s",
+    )
+    world.feed(event)
+    assert world.answers["s"].refusal is Refusal.ALREADY_EXISTS
+    assert world.state.nodes[NodeName("n1")].identity == "id-n1"
+
+
+def test_launcher_gone_while_running_breaks_the_gang_and_is_waited_for(world: World) -> None:
+    world.nodes["n2"].launchers = {}
+    world.report(world.nodes["n2"])
+    assert world.job().history[0].ended == "the launcher on n2 is gone"
+    world.settle()
+    assert world.job().gang.nodes == ("n1", "n2", "n3", "n4")  # type: ignore[union-attr]
+
+
+def test_broken_launchers_fail_the_job_with_their_error() -> None:
+    world = World(launcher_error="No module named 'torch'")
+    world.add("n1", "n2")
+    world.submit()
+    assert world.job().state is JobState.FAILED
+    assert world.job().reason == "cannot start on n1: No module named 'torch'"
+
+
+def test_count_of_nodes_is_a_multiple() -> None:
+    world = World()
+    world.add("n1", "n2", "n3")
+    world.submit(a_spec(nodes=NodeRange(min=2, max=4, multiple_of=2)))
+    assert len(world.job().gang.nodes) == 2  # type: ignore[union-attr]
+
+
+def test_two_jobs_never_share_a_node() -> None:
+    world = World()
+    world.add("n1", "n2", "n3")
+    world.submit(a_spec("a", least=2, most=2))
+    world.submit(a_spec("b", least=2, most=2))
+    assert world.job("a").state is not JobState.QUEUED
+    assert world.job("b").state is JobState.QUEUED
+    assert "n1 held by job a" in world.job("b").reason
+    world.finish(job="a")
+    world.settle()
+    assert world.job("b").gang is not None

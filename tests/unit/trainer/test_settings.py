@@ -1,0 +1,35 @@
+"""The worker's environment."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from evertrain.contract import environ
+from evertrain.trainer.settings import BadEnvironment, Settings
+
+
+def test_an_empty_environment_is_a_run_of_its_own_that_saves_nothing() -> None:
+    settings = Settings.from_environ({})
+    assert not settings.managed
+    assert settings.checkpoint_root is None
+
+
+def test_a_launchers_directory_goes_before_the_scripts_and_holds_a_folder_for_each_job() -> None:
+    env = {environ.BEACON: "/b", environ.JOB: "name", environ.JOB_ID: "id-1", environ.CHECKPOINT_DIR: "/ck"}
+    settings = Settings.from_environ(env, checkpoint_dir="mine")
+    assert settings.managed
+    assert settings.checkpoint_root == Path("/ck/id-1")
+
+
+def test_a_run_of_its_own_uses_its_directory_directly(tmp_path: Path) -> None:
+    assert Settings.from_environ({}, checkpoint_dir=str(tmp_path)).checkpoint_root == tmp_path
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [(environ.CHECKPOINT_EVERY, "often"), (environ.CHECKPOINT_KEEP, "0"), (environ.GENERATION, "-1"), ("RANK", "x")],
+)
+def test_a_number_that_is_none_is_refused_by_name(name: str, value: str) -> None:
+    with pytest.raises(BadEnvironment, match=name):
+        Settings.from_environ({name: value})
