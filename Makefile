@@ -70,7 +70,7 @@ bench-trainer: setup ## Cost of the trainer library for each step on the healthy
 	@$(BIN)/python -m bench.trainer
 
 bench-agent: setup ## Memory and processor time of an idle agent
-	@$(BIN)/python -m bench.agent
+	@$(BIN)/python -m bench.agent_idle
 
 test-torch-other: ## Run the launcher's and the trainer's tests with another torch, e.g. TORCH=2.9.1
 	@$(PYTHON) tools/setup_venv.py --venv $(OTHER) --extras dev --torch $(TORCH) --torch-index "$(TORCH_INDEX)"

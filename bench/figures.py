@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figure:
-    """One line of the result. ``goal`` bounds the median, in ``unit``; with ``goal_ratio`` it bounds the ratio."""
+    """One line of the result."""
 
     figure: str
     unit: str
@@ -22,7 +22,8 @@ class Figure:
     """Repetitions that gave no value."""
     conditions: Mapping[str, object]
     goal: str
-    goal_met: bool
+    goal_met: bool | None
+    """None when it could not be judged: one of the two was not measured."""
     peer: str
     peer_median: float | None
     peer_n: int
@@ -55,25 +56,24 @@ class Sample:
         return round(sorted(self.values)[math.ceil(0.99 * len(self.values)) - 1], 4)
 
 
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """What a median is to stay under: seconds, or that part of the peer's median."""
+
+    limit: float
+    of_peer: bool = False
+
+    def __str__(self) -> str:
+        return f"median < {self.limit:g} of the peer's" if self.of_peer else f"median < {self.limit:g} s"
+
+
 def compare(
-    figure: str,
-    *,
-    ours: Sample,
-    peer: tuple[str, Sample],
-    conditions: Mapping[str, object],
-    goal_s: float | None = None,
-    goal_ratio: float | None = None,
+    figure: str, *, ours: Sample, peer: tuple[str, Sample], conditions: Mapping[str, object], goal: Goal
 ) -> Figure:
-    """One figure, with the goal judged; a failed repetition of ours misses every goal."""
+    """One figure, with the goal judged; a failed repetition of ours misses it."""
     name, theirs = peer
     ratio = round(ours.median / theirs.median, 4) if ours.median is not None and theirs.median else None
-    goals, met = [], bool(ours.values) and ours.failed == 0
-    if goal_s is not None:
-        goals.append(f"median < {goal_s:g} s")
-        met = met and ours.median is not None and ours.median < goal_s
-    if goal_ratio is not None:
-        goals.append(f"median < {goal_ratio:g} of the peer's")
-        met = met and ratio is not None and ratio < goal_ratio
+    judged = ratio if goal.of_peer else ours.median
     return Figure(
         figure=figure,
         unit="s",
@@ -82,8 +82,8 @@ def compare(
         n=len(ours.values),
         failed=ours.failed,
         conditions=conditions,
-        goal=" and ".join(goals),
-        goal_met=met,
+        goal=str(goal),
+        goal_met=False if ours.failed else None if judged is None else judged < goal.limit,
         peer=name,
         peer_median=theirs.median,
         peer_n=len(theirs.values),

@@ -23,7 +23,7 @@ class Process:
     start_ticks: int
     """When it started, since boot: tells a recycled pid apart."""
     cpu_s: float
-    """Processor time of itself and of the children it has reaped."""
+    """Processor time of its own; that of its children would jump when it reaps them."""
 
 
 def processes() -> dict[int, Process]:
@@ -37,7 +37,7 @@ def _process(pid: int) -> Process | None:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
         return None  # it ended meanwhile
-    cpu_s = sum(map(int, fields[11:15])) / TICKS_PER_S
+    cpu_s = sum(map(int, fields[11:13])) / TICKS_PER_S
     return Process(pid=pid, parent=int(fields[1]), start_ticks=int(fields[19]), cpu_s=cpu_s)
 
 
@@ -92,25 +92,26 @@ def _is_zombie(pid: int) -> bool:
 
 
 class Contention:
-    """Processor time that others used while we measured, in cores."""
+    """Processor time that others use, in cores. Meant for a while in which none of ours ends."""
 
     def __init__(self, mark: str) -> None:
         self._mark = mark
         self._began_s = time.monotonic()
-        self._before = self._foreign()
+        self._busy_s, self._ours_s = _busy_s(), self._ours()
 
     def cores(self) -> float:
-        """Mean use by foreign processes since the construction. Those that came and went unseen don't count."""
+        """Mean use by processes that don't carry the mark, since the construction."""
         elapsed_s = time.monotonic() - self._began_s
-        used_s = 0.0
-        for key, cpu_s in self._foreign().items():
-            used_s += cpu_s - self._before.get(key, 0.0)
-        return round(max(used_s, 0.0) / elapsed_s, 3)
+        foreign_s = (_busy_s() - self._busy_s) - (self._ours() - self._ours_s)
+        return round(max(foreign_s, 0.0) / elapsed_s, 2)
 
-    def _foreign(self) -> dict[tuple[int, int], float]:
+    def _ours(self) -> float:
         ours = {os.getpid(), *marked(self._mark)}
-        return {
-            (process.pid, process.start_ticks): process.cpu_s
-            for process in processes().values()
-            if process.pid not in ours and process.pid != 1
-        }
+        return sum(process.cpu_s for process in processes().values() if process.pid in ours)
+
+
+def _busy_s() -> float:
+    """Processor time that was not idle since boot, all cores; what a hypervisor took away counts as well."""
+    first = Path("/proc/stat").read_text().split("\n", 1)[0].split()
+    user, nice, system, _idle, _iowait, irq, softirq, steal = map(int, first[1:9])
+    return (user + nice + system + irq + softirq + steal) / TICKS_PER_S

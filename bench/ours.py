@@ -98,6 +98,7 @@ class Evertrain:
             process.kill()
             process.wait()
         self._processes.clear()
+        self._steps.close()
         machine.end_marked(str(self._layout.folder))
 
     def conditions(self) -> Mapping[str, str]:

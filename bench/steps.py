@@ -42,6 +42,10 @@ class _Tail:
         # Torch's own warnings share the file.
         return (_parse(line) for line in lines if line.startswith(b'{"') and b'"time_ns"' in line)
 
+    def close(self) -> None:
+        """Let go of the file."""
+        self._file.close()
+
 
 class StepLog:
     """Reads all files that match ``pattern`` below ``folder``, also those that appear later."""
@@ -59,7 +63,8 @@ class StepLog:
         """Look for files that are new; a path that holds another file than before counts as one."""
         for path in self._folder.glob(self._pattern):
             with contextlib.suppress(FileNotFoundError):
-                self._files.setdefault(path.stat().st_ino, _Tail(path))
+                if (inode := path.stat().st_ino) not in self._files:
+                    self._files[inode] = _Tail(path)
 
     def read(self) -> None:
         """Take in what was written since the last call."""
@@ -68,24 +73,28 @@ class StepLog:
                 self.first.setdefault(step.pid, step)
                 self.latest[step.pid] = step
 
+    def close(self) -> None:
+        """Let go of the files."""
+        for tail in self._files.values():
+            tail.close()
+        self._files.clear()
+
     def wait_for_gang(self, world_size: int, *, after_ns: int, timeout_s: float) -> dict[int, Step]:
         """The first step of each rank of a gang all of whose workers began to step after ``after_ns``.
 
         Raises :class:`NoProgress`.
         """
         deadline = time.monotonic() + timeout_s
-        while time.monotonic() < deadline:
+        while True:
             self.find()
             self.read()
-            gang = {
-                step.rank: step
-                for step in self.first.values()
-                if step.time_ns > after_ns and step.world_size == world_size
-            }
+            began = (step for step in self.first.values() if step.time_ns > after_ns and step.world_size == world_size)
+            gang = {step.rank: step for step in began}
             if len(gang) == world_size:
                 return gang
+            if time.monotonic() > deadline:
+                raise NoProgress(f"no gang of {world_size} made a step within {timeout_s:.0f} s; {self._last_words()}")
             time.sleep(WAIT_S)
-        raise NoProgress(f"no gang of {world_size} made a step within {timeout_s:.0f} s; {self._last_words()}")
 
     def wait_for_step(self, gang: dict[int, Step], *, offset: int, every: int, steps_min: int, timeout_s: float) -> int:
         """Wait until every rank of ``gang`` has completed a step that is ``offset`` after a save; that step."""

@@ -85,6 +85,7 @@ class Torchrun:
             machine.send(signal.SIGKILL, machine.descendants(launcher.pid))
             launcher.wait()
         self._launchers.clear()
+        self._steps.close()
 
     def conditions(self) -> Mapping[str, str]:
         """How torchrun was set up."""

@@ -152,7 +152,7 @@ async def leadership(store: Store) -> Leadership:
 async def changes(store: Store, after: Revision, count: int) -> list[Change]:
     """The next ``count`` changes."""
     found: list[Change] = []
-    async with asyncio.timeout(10), aclosing(store.watch(after)) as watch:  # type: ignore[type-var]
+    async with asyncio.timeout(10), aclosing(store.watch(after)) as watch:
         while len(found) < count:
             found.append(await anext(watch))
     return found
@@ -441,7 +441,7 @@ async def test_another_batch_after_unknown_outcomes_is_applied_on_its_own(
     await cut_short(store, [put("b", "unknown")], leadership, turns + again)
     revision = await store.commit([put("a", "other")], leadership)
     told: list[Change] = []
-    async with asyncio.timeout(10), aclosing(store.watch(start)) as watch:  # type: ignore[type-var]
+    async with asyncio.timeout(10), aclosing(store.watch(start)) as watch:
         while not told or told[-1].revision < revision:
             told.append(await anext(watch))
     assert told[-1].writes == (put("a", "other"),)

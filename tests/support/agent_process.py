@@ -20,7 +20,7 @@ from evertrain.agent import config, folders, main
 from evertrain.agent.process import sweep
 
 FAKE_LAUNCHER = Path(__file__).parent / "fake_launcher"
-DEADLINE_S = 20.0
+DEADLINE_S = 60.0
 
 
 class AgentProcess:
@@ -30,6 +30,8 @@ class AgentProcess:
         self.process = process
         self.log: list[dict[str, Any]] = []
         self.text: list[str] = []
+        self.closed = asyncio.Event()
+        """Set when stderr has ended."""
         self._grown = asyncio.Condition()
 
     async def read_log(self) -> None:
@@ -42,6 +44,7 @@ class AgentProcess:
                 except ValueError:
                     self.text.append(line.decode())
                 self._grown.notify_all()
+        self.closed.set()
 
     async def logged(self, that: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
         """Wait for a log line."""

@@ -23,12 +23,14 @@ class BeaconListener:
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._listener.bind(str(path))
         self._listener.listen(backlog)
+        self._connections: list[WorkerConnection] = []
 
     def accept(self) -> WorkerConnection:
         """The next worker."""
         self._listener.settimeout(DEADLINE_S)
         connection, _ = self._listener.accept()
-        return WorkerConnection(connection)
+        self._connections.append(WorkerConnection(connection))
+        return self._connections[-1]
 
     def accept_all(self, count: int) -> list[WorkerConnection]:
         """``count`` workers, in the order of their ranks."""
@@ -40,7 +42,9 @@ class BeaconListener:
         return bool(select.select([self._listener], [], [], 0)[0])
 
     def close(self) -> None:
-        """Stop listening, and vanish."""
+        """Stop listening, hang up, and vanish."""
+        for connection in self._connections:
+            connection.close()
         self._listener.close()
         self.path.unlink(missing_ok=True)
 

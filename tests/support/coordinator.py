@@ -15,7 +15,7 @@ from evertrain.api.v1 import agent_pb2, agent_pb2_grpc
 from evertrain.contract.jobspec import JobSpec
 from evertrain.contract.launch import Desired, GangPlace, LauncherStatus
 
-DEADLINE_S = 20.0
+DEADLINE_S = 60.0
 
 
 class ScriptedSession:

@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import shutil
 import signal
 import socket
 import subprocess
 import threading
+import urllib.request
 from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
+from evertrain.controlplane.store.api import Store
+from evertrain.controlplane.store.open import StoreOptions, open_store
 
 START_DEADLINE_S: Final = 30.0
-NEEDS_ETCD: Final = (
+NEEDS_ETCD: Final = [
     pytest.mark.etcd,
     pytest.mark.skipif(
         shutil.which("etcd") is None, reason="needs a real etcd: `apt-get install etcd-server` (Debian, Ubuntu)"
     ),
-)
+]
 
 
 def free_ports(count: int) -> list[int]:
@@ -107,6 +112,68 @@ class EtcdServer:
                 if "ready to serve client requests" in line or "serving client traffic" in line:
                     serving.set()
         serving.set()  # it has ended; wait() tells the difference
+
+
+class Opener:
+    """Opens stores of one cluster on etcd; closes them all at the end."""
+
+    def __init__(self) -> None:
+        self._stores: list[Store] = []
+
+    def __call__(self, *endpoints: str, tls: bool = False, options: StoreOptions | None = None) -> Store:
+        """One more coordinator's store at ``endpoints``, in this order."""
+        scheme = "etcds" if tls else "etcd"
+        self._stores.append(open_store(f"{scheme}://{','.join(endpoints)}/test", options=options))
+        return self._stores[-1]
+
+    async def close(self) -> None:
+        """Close every store that was opened."""
+        for store in self._stores:
+            await store.close()
+
+
+class EtcdAdmin:
+    """What an operator does to an etcd's users, over its JSON gateway."""
+
+    def __init__(self, server: EtcdServer, password: str = "") -> None:
+        """``password`` is root's, once there is one."""
+        self._server = server
+        self._password = password
+
+    def enable_auth(self, root_password: str) -> None:
+        """From now on every client must log in."""
+        self.post("auth/user/add", name="root", password=root_password)
+        self.post("auth/user/grant", user="root", role="root")
+        self.post("auth/enable")
+        self._password = root_password
+
+    def add_user(self, name: str, password: str, prefix: str) -> None:
+        """A user who may read and write below ``prefix``, in a role of the same name."""
+        self.post("auth/user/add", name=name, password=password)
+        self.post("auth/role/add", name=name)
+        keys = {"key": _base64(prefix), "range_end": _base64(prefix[:-1] + chr(ord(prefix[-1]) + 1))}
+        self.post("auth/role/grant", name=name, perm={"permType": "READWRITE", **keys})
+        self.post("auth/user/grant", user=name, role=name)
+
+    def change_password(self, name: str, password: str) -> None:
+        """Every token of that user is void at once."""
+        self.post("auth/user/changepw", name=name, password=password)
+
+    def post(self, path: str, **body: object) -> dict[str, Any]:
+        """One call of the gateway."""
+        headers = {"Content-Type": "application/json"}
+        if self._password and path != "auth/authenticate":
+            answer = self.post("auth/authenticate", name="root", password=self._password)
+            headers["Authorization"] = answer["token"]
+        url = f"http://{self._server.endpoint}/v3/{path}"
+        request = urllib.request.Request(url, json.dumps(body).encode(), headers)
+        with urllib.request.urlopen(request, timeout=START_DEADLINE_S) as answer:
+            parsed: dict[str, Any] = json.load(answer)
+            return parsed
+
+
+def _base64(text: str) -> str:
+    return base64.b64encode(text.encode()).decode()
 
 
 def cluster_of(folder: Path, count: int) -> list[EtcdServer]:

@@ -22,6 +22,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from evertrain import trainer
+from evertrain.contract.wire import from_dict
 from evertrain.trainer.writing import SavePoint
 from torch import nn
 
@@ -45,9 +46,10 @@ class Scenario:
     die_after: int = 0
     """All ranks are killed by SIGKILL right after this step was told."""
     file_bytes_max: int = 0
-    """Limit on the size of any file a worker writes (RLIMIT_FSIZE), from :attr:`disk_full_from` to :attr:`disk_full_to`."""
-    disk_full_from: int = 0
-    disk_full_to: int = 0
+    """Limit on the size of any file a worker writes in the steps of :attr:`disk_full`; 0: none."""
+    disk_full: tuple[int, int] = (0, 0)
+    """First step, and the one after the last."""
+    checkpoints_declared: bool = True
     remove_after: int = 0
     """Someone deletes the checkpoint directory after this step."""
     lambda_state: bool = False
@@ -122,7 +124,7 @@ def run(scenario: Scenario) -> list[int | None]:
 def outcome(scenario: Scenario, rank: int = 0) -> Outcome:
     """What ``rank`` of the last run wrote down."""
     value = json.loads((scenario.folder / f"outcome-{rank}.json").read_text())
-    return Outcome(**{name: tuple(item) if isinstance(item, list) else item for name, item in value.items()})
+    return from_dict(Outcome, value)
 
 
 def _work(scenario: Scenario, rank: int, rendezvous: str) -> None:
@@ -165,7 +167,9 @@ def _train(scenario: Scenario, rank: int) -> None:
     scheduler = torch.optim.lr_scheduler.MultiStepLR(optimizer, milestones=[5, 9])
     sampler = trainer.data.ElasticSampler(SAMPLES, BATCH, seed=1)
     fickle = _Fickle()
-    with trainer.session(checkpoint_dir=scenario.checkpoints, reached=_killer(scenario)) as job:
+    with trainer.session(
+        checkpoint_dir=scenario.checkpoints if scenario.checkpoints_declared else "", reached=_killer(scenario)
+    ) as job:
         state = job.state(
             model=model,
             optimizer=None if scenario.drop_optimizer else optimizer,
@@ -174,6 +178,9 @@ def _train(scenario: Scenario, rank: int) -> None:
             extra={"fickle": fickle} if scenario.lambda_state else None,
             config={"hidden": scenario.hidden},
         )
+        # Its first backward pass gives DistributedDataParallel its final buckets, and the order in which the
+        # gradients of three or more ranks are summed depends on them: no real step may come before it.
+        model(torch.zeros(1, 8)).sum().backward()
         start = state.restore()
         consumed = trainer.data.ConsumptionLog(scenario.folder / "consumed", rank=rank, generation=job.generation)
         for step, ids in sampler.steps(start, scenario.steps):
@@ -181,7 +188,7 @@ def _train(scenario: Scenario, rank: int) -> None:
             inputs = torch.tensor([[(i * k) % 17 / 17 for k in range(1, 9)] for i in ids])
             loss = (model(inputs) - inputs).pow(2).mean() * sampler.loss_weight
             optimizer.zero_grad()
-            loss.backward()  # type: ignore[no-untyped-call]
+            loss.backward()
             optimizer.step()
             scheduler.step()
             fickle.step = step + 1
@@ -236,7 +243,7 @@ class _FileLimit(AbstractContextManager[None]):
 
 
 def _disk_full(scenario: Scenario, step: int) -> AbstractContextManager[None]:
-    full = scenario.file_bytes_max and scenario.disk_full_from <= step < scenario.disk_full_to
+    full = step in range(*scenario.disk_full)
     return _FileLimit(scenario.file_bytes_max) if full else nullcontext()
 
 

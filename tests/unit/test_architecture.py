@@ -47,7 +47,7 @@ ALLOWED: Final = {
     "evertrain.contract": STDLIB,
     "evertrain.launcher": STDLIB | {"torch"},
     "evertrain.trainer": STDLIB | {"torch", "numpy"},
-    "evertrain.api": STDLIB | RPC,
+    "evertrain.api": STDLIB | RPC | {"structlog"},
     "evertrain.etcdwire": STDLIB | RPC,
     "evertrain.jobspec": STDLIB | {"pydantic", "pydantic_core", "yaml"},
     "evertrain.controlplane.core": DATA_ONLY | {"immutables"},
@@ -110,7 +110,7 @@ def test_every_package_is_under_the_import_contracts() -> None:
     assert settings["pytest"]["ini_options"]["filterwarnings"] == ["error"]
 
 
-ONLY_STDLIB_AND = """
+WITH_THE_STANDARD_LIBRARY_ALONE = """
 import importlib, pkgutil, sys
 
 class Nothing:
@@ -120,15 +120,25 @@ class Nothing:
 
 sys.meta_path.insert(0, Nothing())
 package = importlib.import_module(sys.argv[1])
-for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
+inner = pkgutil.walk_packages(package.__path__, package.__name__ + ".") if sys.argv[2] == "all" else ()
+for module in inner:
     if not module.name.endswith("__main__"):
         importlib.import_module(module.name)
-assert "torch" not in sys.modules
 """
 
 
-@pytest.mark.parametrize("package", ["evertrain.contract", "evertrain.launcher", "evertrain.trainer"])
-def test_a_package_that_enters_the_jobs_environment_imports_with_the_standard_library_alone(package: str) -> None:
-    command = [sys.executable, "-W", "error", "-c", ONLY_STDLIB_AND, package]
+@pytest.mark.parametrize(
+    ("package", "part"),
+    [
+        ("evertrain.contract", "all"),
+        ("evertrain.launcher", "all"),
+        # Modules behind its door use torch; the door itself must open without, in a data loader's process for one.
+        ("evertrain.trainer", "door"),
+    ],
+)
+def test_a_package_that_enters_the_jobs_environment_imports_with_the_standard_library_alone(
+    package: str, part: str
+) -> None:
+    command = [sys.executable, "-W", "error", "-c", WITH_THE_STANDARD_LIBRARY_ALONE, package, part]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr

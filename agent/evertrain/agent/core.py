@@ -53,12 +53,17 @@ def begin(memory: Memory, devices: tuple[str, ...]) -> State:
 def step(state: State, event: Event, *, nonce: str) -> Decision:
     """The whole core: a state and one event in, the next state and what to do out."""
     state, notes = observe(state, event)
+    return replace(decide(state, nonce=nonce), notes=notes)
+
+
+def decide(state: State, *, nonce: str) -> Decision:
+    """What the facts call for now. What was decided once is not decided again."""
     actions: list[Action] = []
     for record in state.memory.jobs:
         state = _tend(state, record, actions)
     for job, wish in (state.wanted or {}).items():
         state = _start(state, job, wish, nonce, actions)
-    return Decision(state, tuple(actions), notes)
+    return Decision(state, tuple(actions))
 
 
 def refusal(memory: Memory, cluster_id: str, term: int) -> str:
@@ -102,7 +107,9 @@ def _orders(state: State, event: OrdersArrived) -> tuple[State, tuple[str, ...]]
     if why := refusal(memory, event.cluster_id, orders.term):
         return state, (f"orders refused: {why}",)
     if memory.cluster_id != event.cluster_id:
-        memory = Memory(cluster_id=event.cluster_id)  # nothing runs here for another cluster
+        # The first cluster, or another one while nothing runs here for the old one.
+        jobs = tuple(each for each in memory.jobs if each.launcher is not None)
+        memory = Memory(cluster_id=event.cluster_id, jobs=jobs)
         state = replace(state, memory=memory, revision=0)
     elif orders.term == memory.term and orders.revision < state.revision:
         return state, (f"orders refused: revision {orders.revision} is older than {state.revision}",)
@@ -210,8 +217,9 @@ def _order(state: State, record: JobRecord, launcher: LauncherRecord, view: View
 
 def _order_now(state: State, record: JobRecord, launcher: LauncherRecord, view: View) -> GangOrder | None:
     wish = None if state.wanted is None else state.wanted.get(record.job)
-    if launcher.ending or (state.wanted is not None and (wish is None or wish.order.desired is Desired.STOP)):
-        known = (record.order, view.status, None if wish is None else wish.order)
+    asked = wish is not None and wish.order.desired is Desired.STOP
+    if launcher.ending or asked or (state.wanted is not None and wish is None):
+        known = (record.order, view.status, wish.order if wish is not None and asked else None)
         newest = max((each.generation for each in known if each is not None), default=0)
         return GangOrder(term=state.memory.term, generation=max(newest, record.ran), desired=Desired.STOP)
     if wish is None or _spent(record, wish.order):

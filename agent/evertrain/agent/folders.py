@@ -19,7 +19,6 @@ SOCKET_PATH_BYTES_MAX: Final = 107
 """What the kernel takes as the path of a unix socket."""
 LOGS_KEPT_MAX: Final = 8
 """Jobs that are gone from this node whose logs stay."""
-LAUNCHER_LOG_BYTES_MAX: Final = 8 << 20
 PACKAGES: Final = ("contract", "launcher", "trainer")
 """What a job's process needs of Evertrain."""
 _PLAIN_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,31}")
@@ -50,10 +49,8 @@ def prepare(folder: Path, launch: LaunchFile) -> None:
         )
     try:
         clear(folder)
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        log = folder / "launcher.log"
-        if log.exists() and log.stat().st_size > LAUNCHER_LOG_BYTES_MAX:
-            log.replace(log.with_name("launcher.log.1"))
+        folder.mkdir(parents=True, exist_ok=True)
+        folder.chmod(0o700)
         file = os.open(folder / "launch.json", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(file, "w", encoding="utf-8") as stream:
             stream.write(json.dumps(to_dict(launch)))

@@ -56,12 +56,20 @@ async def probe(address: str, port: int, *, launcher_id: str, deadline_s: float)
         async with asyncio.timeout(deadline_s):
             reader, writer = await asyncio.open_connection(address, port, limit=ANSWER_BYTES_MAX)
             try:
-                line = await reader.readline()
+                line = await _line(reader)
             finally:
                 writer.close()
-    except (ConnectionRefusedError, ConnectionResetError, ValueError):  # a ValueError: the line was too long
+    except (ConnectionRefusedError, ConnectionResetError):
         return agent_pb2.PROBE_VERDICT_REFUSED
-    except (OSError, TimeoutError):
+    except (OSError, TimeoutError, ValueError, OverflowError):  # the last two: no such address can exist
         return agent_pb2.PROBE_VERDICT_SILENT
-    same = line.rstrip(b"\n") == launcher_id.encode()
+    same = line == launcher_id.encode()
     return agent_pb2.PROBE_VERDICT_ALIVE if same else agent_pb2.PROBE_VERDICT_REFUSED
+
+
+async def _line(reader: asyncio.StreamReader) -> bytes:
+    """The first line, without its end; empty when there is none of a fitting length."""
+    try:
+        return (await reader.readline()).removesuffix(b"\n")
+    except ValueError:
+        return b""

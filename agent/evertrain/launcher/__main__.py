@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-if sys.version_info < (3, 11):  # before anything that older versions cannot import
+if sys.version_info < (3, 11):  # noqa: UP036 - the job's Python is not the one we were installed for
     sys.exit(f"{sys.executable} is Python {sys.version.split()[0]}, a job needs 3.11: see python: of the job")
 
 import argparse
@@ -12,6 +12,7 @@ import asyncio
 import logging
 import logging.handlers
 import os
+import time
 from pathlib import Path
 from typing import Final
 
@@ -51,21 +52,23 @@ def main() -> None:
 
 def _detach(folder: Folder) -> None:
     """A session of its own, nothing on standard input, all words into the log: no agent's end can disturb it."""
-    if os.getsid(0) != os.getpid():
-        if os.getpgrp() == os.getpid():  # a group's leader cannot begin a session; a child of it can
-            if os.fork():
-                os._exit(0)
-        os.setsid()
     handler = logging.handlers.RotatingFileHandler(folder.launcher_log, maxBytes=LOG_BYTES_MAX, backupCount=1)
     formatter = logging.Formatter("%(asctime)s.%(msecs)03dZ %(levelname)s %(message)s", "%Y-%m-%dT%H:%M:%S")
     formatter.converter = time.gmtime
     handler.setFormatter(formatter)
     logging.basicConfig(level=logging.INFO, handlers=[handler])
+    if os.getsid(0) != os.getpid():
+        try:
+            os.setsid()
+        except PermissionError:
+            logging.warning("started as the leader of a process group, this launcher shares its starter's session")
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     os.close(nothing)
-    os.dup2(handler.stream.fileno(), 1)
-    os.dup2(handler.stream.fileno(), 2)
+    log = os.open(folder.launcher_log, os.O_WRONLY | os.O_APPEND)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    os.close(log)
 
 
 if __name__ == "__main__":

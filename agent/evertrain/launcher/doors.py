@@ -31,7 +31,11 @@ class Visitor(asyncio.Protocol):
     """One connection of framed messages. Malformed bytes, or a peer of another user, close it and nothing else."""
 
     def __init__(
-        self, *kinds: type, hear: Callable[[Visitor, Any], None], enter: Callable[[Visitor], bool], leave: Callable[[Visitor], None]
+        self,
+        *kinds: type,
+        hear: Callable[[Visitor, Any], None],
+        enter: Callable[[Visitor], bool],
+        leave: Callable[[Visitor], None],
     ) -> None:
         self._decoder = Decoder(*kinds)
         self._hear, self._enter, self._leave = hear, enter, leave
@@ -140,7 +144,7 @@ class AgentDoor(Door):
         self._keeper.agents_changed()
 
     def tell(self, frame: bytes) -> None:
-        """Send a status to every agent. One that does not read is sent away: it gets the whole state when it returns."""
+        """Send a status to every agent. One that does not read is sent away; it gets the whole when it returns."""
         for visitor in tuple(self.visitors):
             if visitor.unsent_bytes() > self._unsent_bytes_max:
                 log.error("an agent is sent away, it does not read its statuses")

@@ -8,8 +8,7 @@ Torch is imported late: the launcher itself runs without it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from evertrain.contract.launch import GangPlace, LaunchFile
 from evertrain.launcher.seats import ROLE, Seat
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 
 def placed_rendezvous(place: GangPlace, run_id: str) -> RendezvousHandler:
     """A rendezvous that is over before it begins: it answers from ``place``."""
-    from torch.distributed import HashStore
+    from torch.distributed import HashStore  # type: ignore[attr-defined] # by a star import
     from torch.distributed.elastic.rendezvous import RendezvousHandler, RendezvousInfo, RendezvousStoreInfo
 
     class PlacedRendezvous(RendezvousHandler):
@@ -53,10 +52,8 @@ def placed_rendezvous(place: GangPlace, run_id: str) -> RendezvousHandler:
     return PlacedRendezvous()
 
 
-def forking_agent(
-    launch: LaunchFile, place: GangPlace, start: Callable[[Sequence[Seat]], Sequence[int]]
-) -> ElasticAgent:
-    """An elastic agent whose ``run`` forks one generation's workers with ``start`` and reports them as healthy."""
+def placed_agent(launch: LaunchFile, place: GangPlace) -> ElasticAgent:
+    """An elastic agent whose ``run`` forms this node's group of one generation, without waiting for anybody."""
     from torch.distributed.elastic.agent.server.api import (
         ElasticAgent,
         RunResult,
@@ -65,7 +62,7 @@ def forking_agent(
         WorkerState,
     )
 
-    class ForkingAgent(ElasticAgent):
+    class PlacedAgent(ElasticAgent):
         def __init__(self) -> None:
             spec = WorkerSpec(
                 role=ROLE,
@@ -78,24 +75,37 @@ def forking_agent(
             self._group = WorkerGroup(spec)
 
         def run(self, role: str = ROLE) -> RunResult:
-            group = self._group
-            assert role == group.spec.role, "there is one role"
-            _assign(group, place.rank_first, place.world_size)
-            for worker, pid in zip(group.workers, start(_seats(group, place.restart_count)), strict=True):
-                worker.id = pid
-            group.state = WorkerState.HEALTHY
-            return RunResult(
-                state=group.state, return_values={worker.global_rank: worker.id for worker in group.workers}
-            )
+            assert role == self._group.spec.role, "there is one role"
+            _assign(self._group, place.rank_first, place.world_size)
+            self._group.state = WorkerState.HEALTHY
+            return RunResult(state=self._group.state)
 
         def get_worker_group(self, role: str = ROLE) -> WorkerGroup:
             assert role == self._group.spec.role, "there is one role"
             return self._group
 
-    return ForkingAgent()
+    return PlacedAgent()
 
 
-def _assign(group: WorkerGroup, rank_first: int, world_size: int) -> None:
+def seat_in(group: Any, local_rank: int, *, restart_count: int) -> Seat:
+    """One worker's numbers, from a WorkerGroup that has run. (Any: torch leaves its fields untyped.)"""
+    worker = group.workers[local_rank]
+    return Seat(
+        rank=worker.global_rank,
+        local_rank=worker.local_rank,
+        world_size=worker.world_size,
+        local_world_size=group.spec.local_world_size,
+        group_rank=group.group_rank,
+        group_world_size=group.group_world_size,
+        role_rank=worker.role_rank,
+        role_world_size=worker.role_world_size,
+        master_addr=group.master_addr,
+        master_port=group.master_port,
+        restart_count=restart_count,
+    )
+
+
+def _assign(group: Any, rank_first: int, world_size: int) -> None:
     """Give the group and its workers the numbers that the rendezvous answers."""
     answer = group.spec.rdzv_handler.next_rendezvous()
     at = answer.bootstrap_store_info
@@ -105,22 +115,3 @@ def _assign(group: WorkerGroup, rank_first: int, world_size: int) -> None:
     for worker in group.workers:
         worker.global_rank = worker.role_rank = rank_first + worker.local_rank
         worker.world_size = worker.role_world_size = world_size
-
-
-def _seats(group: WorkerGroup, restart_count: int) -> list[Seat]:
-    return [
-        Seat(
-            rank=worker.global_rank,
-            local_rank=worker.local_rank,
-            world_size=worker.world_size,
-            local_world_size=group.spec.local_world_size,
-            group_rank=group.group_rank,
-            group_world_size=group.group_world_size,
-            role_rank=worker.role_rank,
-            role_world_size=worker.role_world_size,
-            master_addr=group.master_addr,
-            master_port=group.master_port,
-            restart_count=restart_count,
-        )
-        for worker in group.workers
-    ]

@@ -44,11 +44,25 @@ def redact(text: str, secrets: Iterable[str]) -> str:
 
 def explain(code: int, error_file: Path, last_lines: Sequence[str], *, secrets: Iterable[str], chars_max: int) -> str:
     """The most useful line about a worker that ended with ``code``, which is not 0."""
-    said = _from_error_file(error_file) or _from_output(last_lines, died_by_signal=code < 0)
+    said = _from_error_file(error_file)
+    return (
+        _ended(code, said, secrets, chars_max)
+        if said
+        else last_words(code, last_lines, secrets=secrets, chars_max=chars_max)
+    )
+
+
+def last_words(code: int, last_lines: Sequence[str], *, secrets: Iterable[str], chars_max: int) -> str:
+    """The most useful line of what a process wrote before it ended with ``code``."""
+    lines = [line.strip() for line in last_lines if line.strip()]
+    errors = [line for line in lines if _ERROR_LINE.match(line)]
+    return _ended(code, (errors or lines or [""])[-1], secrets, chars_max)
+
+
+def _ended(code: int, said: str, secrets: Iterable[str], chars_max: int) -> str:
     if code < 0:
-        name = _signal_name(-code)
-        said = f"{name}; last line: {said}" if said else name
-    said = redact(said, secrets)
+        said = f"{_signal_name(-code)}; last line: {said}" if said else _signal_name(-code)
+    said = redact(said or f"exit code {code} without a word", secrets)
     return said if len(said) <= chars_max else said[: chars_max - 1] + "…"
 
 
@@ -70,14 +84,6 @@ def _from_error_file(path: Path) -> str:
     if isinstance(message, dict):
         message = message.get("message")
     return _first_line(message) if isinstance(message, str) else ""
-
-
-def _from_output(lines: Sequence[str], *, died_by_signal: bool) -> str:
-    stripped = [line.strip() for line in lines if line.strip()]
-    errors = [line for line in stripped if _ERROR_LINE.match(line)]
-    if errors:
-        return errors[-1]
-    return stripped[-1] if stripped else "" if died_by_signal else "no output"
 
 
 def _first_line(text: str) -> str:

@@ -41,6 +41,8 @@ class Fence:
                 f"{self._nproc} ranks from {place.rank_first} do not fit into a world of {place.world_size}: "
                 "the job's nproc_per_node and the order disagree"
             )
+        if not place.master_addr or not 0 < place.master_port < 1 << 16:
+            return f"{place.master_addr!r} port {place.master_port} is no place to meet at"
         if not 0 <= place.group_rank < place.group_world_size:
             return f"group rank {place.group_rank} of {place.group_world_size} does not exist"
         return ""

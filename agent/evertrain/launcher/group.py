@@ -15,7 +15,7 @@ from evertrain.contract.launch import GroupState, ProcessExit
 from evertrain.launcher import processes
 from evertrain.launcher.failure import explain
 from evertrain.launcher.folder import Folder
-from evertrain.launcher.output import OutputPump, RotatingFile
+from evertrain.launcher.output import OutputPump
 from evertrain.launcher.policy import LauncherPolicy
 from evertrain.launcher.processes import Child
 
@@ -73,12 +73,10 @@ class LocalGroup:
         """Workers that were not reaped."""
         return {pid for pid, worker in self._workers.items() if worker.child.code is None}
 
-    def adopt(self, pids: Sequence[int], outputs: Sequence[OutputPump], *, rank_first: int) -> None:
-        """These processes are the workers, in the order of local ranks."""
-        loop = asyncio.get_running_loop()
-        for local_rank, (pid, output) in enumerate(zip(pids, outputs, strict=True)):
-            child = Child(pid, loop=loop, on_exit=self._worker_gone)
-            self._workers[pid] = Worker(rank=rank_first + local_rank, local_rank=local_rank, child=child, output=output)
+    def adopt(self, worker: Worker) -> None:
+        """It is one of the group's from now on."""
+        worker.child.on_exit = self._worker_gone
+        self._workers[worker.child.pid] = worker
 
     def refuse(self, error: str) -> None:
         """The group could not be started, and trying again would not help."""

@@ -16,7 +16,7 @@ from evertrain.contract.wire import Decoder, encode
 from evertrain.launcher.messages import CloseStore, KeeperWord, OpenStore, StoreFailed, StoreOpen
 
 if TYPE_CHECKING:
-    from torch.distributed import TCPStore
+    from torch.distributed import TCPStore  # type: ignore[attr-defined] # by a star import
 
 STORE_TIMEOUT: Final = timedelta(seconds=10)
 RECEIVE_BYTES: Final = 1 << 16
@@ -38,7 +38,7 @@ def keep_stores(control: socket.socket) -> None:
 
 
 def _open(stores: dict[int, TCPStore], port: int) -> KeeperWord:
-    from torch.distributed import TCPStore
+    from torch.distributed import TCPStore  # type: ignore[attr-defined] # by a star import
 
     try:
         # Served on all addresses; the one given here is only where this process itself connects to.

@@ -35,8 +35,8 @@ from evertrain.launcher.doors import AgentDoor, ProbePort, WorkerDoor
 from evertrain.launcher.failure import secret_values
 from evertrain.launcher.fence import Fence
 from evertrain.launcher.folder import Folder
-from evertrain.launcher.group import LocalGroup
-from evertrain.launcher.messages import ForkWorkers
+from evertrain.launcher.group import LocalGroup, Worker
+from evertrain.launcher.messages import TakeSeat
 from evertrain.launcher.nursery import Nursery
 from evertrain.launcher.output import OutputPump, RotatingFile
 from evertrain.launcher.policy import LauncherPolicy
@@ -115,7 +115,7 @@ class Launcher:
         if self._group is not None and not self._group.over:
             await self._group.end(0.0)
         self._nursery.close()
-        await processes.end_children(self._policy.gone_report_s)
+        await processes.end_children(self._known, self._policy.gone_report_s)
         self._announcer.edge()
         for door in (self._agents, self._workers, self._probe):
             door.close()
@@ -267,39 +267,32 @@ class Launcher:
         try:
             if place.group_rank == 0:
                 await self._nursery.meet_at(place.master_port)
-            await self._fork(group, order.generation, place)
+            await self._seat(group, order.generation, place)
         except PortUnusable as err:
             group.refuse(f"generation {order.generation} cannot meet at port {place.master_port}: {err}")
             log.error("%s", group.error)
         except ForkUnavailable as err:
             log.error("generation %d was not started, once more when a spare is warm: %s", order.generation, err)
+            await group.end(0.0)  # some may exist that nobody told us of
             return
         self._group = group
         self._progress.mark(forked=True)
+        self._child_died()  # signals were not looked at while the pids of the workers were not known
         self._turn.set()
         self._announcer.edge()
         self._watch_idle()
 
-    async def _fork(self, group: LocalGroup, generation: int, place: GangPlace) -> None:
-        ranks = range(place.rank_first, place.rank_first + self._launch.spec.nproc_per_node)
-        pipes = [os.pipe() for _ in ranks]
-        outputs = []
-        for rank, (reading, _) in zip(ranks, pipes, strict=True):
+    async def _seat(self, group: LocalGroup, generation: int, place: GangPlace) -> None:
+        """Have workers take the generation's seats. Raises :class:`ForkUnavailable`."""
+        for local_rank, recruit in enumerate(await self._nursery.recruit()):
+            rank = place.rank_first + local_rank
             file = self._rank_file(rank)
             file.write(f"--- generation {generation}, rank {rank} of {place.world_size}, {_utc()} ---\n".encode())
-            outputs.append(OutputPump(reading, file, loop=self._loop))
-        try:
-            pids = await self._nursery.fork(
-                ForkWorkers(generation=generation, place=place), [writing for _, writing in pipes]
-            )
-        except BaseException:
-            for output in outputs:
-                output.close()
-            raise
-        finally:
-            for _, writing in pipes:
-                os.close(writing)
-        group.adopt(pids, outputs, rank_first=place.rank_first)
+            reading, writing = os.pipe()
+            output = OutputPump(reading, file)
+            group.adopt(Worker(rank=rank, local_rank=local_rank, child=recruit.child, output=output))
+            recruit.take(TakeSeat(generation=generation, place=place, local_rank=local_rank), writing)
+            os.close(writing)
 
     def _rank_file(self, rank: int) -> RotatingFile:
         if rank not in self._rank_files:
@@ -337,5 +330,3 @@ class Launcher:
 
 def _utc() -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-
-

@@ -1,7 +1,6 @@
-"""What the launcher and the two processes it forks its workers and stores from tell each other. Framed as contract.wire.
+"""What the launcher and the processes that it has forked for it tell each other. Framed as contract.wire.
 
-A message that starts processes travels with file descriptors (SCM_RIGHTS): a
-worker's output pipe for each rank, or the keeper's socket.
+A message that needs file descriptors travels with them (SCM_RIGHTS).
 """
 
 from __future__ import annotations
@@ -12,16 +11,20 @@ from evertrain.contract.launch import GangPlace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ForkWorkers:
-    """Fork the workers of one generation. With it come their output pipes, in the order of local ranks."""
+class Fork:
+    """To the spare: fork one process for each socket that comes with this, and give it that socket."""
 
-    generation: int
-    place: GangPlace
+    keeper: bool = False
+    """It is to serve stores; else it is to wait for a seat."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ForkKeeper:
-    """Fork the process that serves stores. With it comes its socket."""
+class TakeSeat:
+    """To a forked process: be this worker. With it comes the pipe for its output."""
+
+    generation: int
+    place: GangPlace
+    local_rank: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,6 +1,7 @@
-"""Keeps a warm spare, and for a script the keeper of stores: starts them again when they die, within limits.
+"""Where workers come from: keeps a warm spare, processes forked ahead from it, and for a script the keeper of stores.
 
-Not for what happens to workers once they exist; that is the group's.
+Whatever of these dies is started again, within limits. Not for what happens to
+workers once they have a seat; that is the group's.
 """
 
 from __future__ import annotations
@@ -9,11 +10,13 @@ import asyncio
 import logging
 import socket
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 from evertrain.contract.launch import LauncherState, LaunchFile
-from evertrain.launcher.failure import explain, redact
+from evertrain.contract.wire import encode
+from evertrain.launcher.failure import last_words, redact
 from evertrain.launcher.folder import Folder
-from evertrain.launcher.messages import ForkKeeper, ForkWorkers
+from evertrain.launcher.messages import Fork, TakeSeat
 from evertrain.launcher.output import RotatingFile
 from evertrain.launcher.policy import LauncherPolicy
 from evertrain.launcher.ports import BoundPorts, MeetingPorts, PortUnusable, StoreKeeper
@@ -23,8 +26,24 @@ from evertrain.launcher.sparelink import ForkUnavailable, SpareLink
 log = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Recruit:
+    """A forked process that waits for its seat."""
+
+    child: Child
+    line: socket.socket
+
+    def take(self, seat: TakeSeat, output: int) -> None:
+        """Become a worker. One that died a moment ago is noticed by its exit, as any worker."""
+        try:
+            socket.send_fds(self.line, [encode(seat)], [output])
+        except OSError as err:
+            log.error("process %d took no seat: %s", self.child.pid, err.strerror)
+        self.line.close()
+
+
 class Nursery:
-    """Where workers come from."""
+    """Spare, recruits and ports of one job on this node."""
 
     def __init__(
         self,
@@ -42,6 +61,8 @@ class Nursery:
         self._spare: SpareLink | None = None
         self._warm = asyncio.Event()
         self._line = asyncio.Lock()
+        self._recruits: dict[int, Recruit] = {}
+        self._wanted = asyncio.Event()
         self._ports: MeetingPorts | None = None if launch.spec.script else BoundPorts()
         self._keeper: Child | None = None
         self.error = ""
@@ -49,8 +70,8 @@ class Nursery:
 
     @property
     def state(self) -> LauncherState:
-        """Whether workers can be forked at once."""
-        if self._warm.is_set() and self.port:
+        """Whether a group can be started at once."""
+        if self.port and (self._warm.is_set() or len(self._recruits) >= self._launch.spec.nproc_per_node):
             return LauncherState.READY
         return LauncherState.BROKEN if self.error else LauncherState.WARMING
 
@@ -63,7 +84,7 @@ class Nursery:
     def pids(self) -> set[int]:
         """Processes that are neither workers nor strays."""
         children = (self._keeper, None if self._spare is None else self._spare.child)
-        return {child.pid for child in children if child is not None}
+        return {child.pid for child in children if child is not None} | set(self._recruits)
 
     @property
     def forking(self) -> bool:
@@ -71,9 +92,11 @@ class Nursery:
         return self._line.locked()
 
     async def run(self) -> None:
-        """Keep both until cancelled."""
+        """Keep them until cancelled."""
+        self._wanted.set()
         async with asyncio.TaskGroup() as group:
             group.create_task(self._keep_spare())
+            group.create_task(self._keep_recruits())
             if self._launch.spec.script:
                 group.create_task(self._keep_stores())
 
@@ -83,12 +106,67 @@ class Nursery:
             raise PortUnusable("the keeper of stores is being started again")
         await self._ports.use(port)
 
-    async def fork(self, request: ForkWorkers | ForkKeeper, descriptors: Sequence[int]) -> tuple[int, ...]:
-        """Pids of new children of this process. Raises :class:`ForkUnavailable`."""
+    async def recruit(self) -> list[Recruit]:
+        """As many recruits as there are workers; those that were not forked ahead are forked now.
+
+        Raises :class:`ForkUnavailable`.
+        """
+        await self._fill()
+        chosen = [self._recruits.pop(pid) for pid in list(self._recruits)[: self._launch.spec.nproc_per_node]]
+        # The next ones are forked when these have had time to start: nobody shall wait for a processor.
+        asyncio.get_running_loop().call_later(self._policy.recruit_gap_s, self._wanted.set)
+        return chosen
+
+    def close(self) -> None:
+        """Give everything up; the processes end of it."""
+        for recruit in self._recruits.values():
+            recruit.child.on_exit = lambda _: None
+            recruit.line.close()
+        if self._ports is not None:
+            self._ports.close()
+
+    async def _fill(self) -> None:
+        """Fork what is missing. Raises :class:`ForkUnavailable`."""
         async with self._line:
-            if self._spare is None or not self._warm.is_set():
-                raise ForkUnavailable("no spare is warm")
-            return await self._spare.fork(request, descriptors, deadline_s=self._policy.fork_deadline_s)
+            missing = self._launch.spec.nproc_per_node - len(self._recruits)
+            if missing <= 0:
+                return
+            pairs = [socket.socketpair() for _ in range(missing)]
+            try:
+                pids = await self._fork(Fork(), [theirs.fileno() for _, theirs in pairs])
+            except BaseException:
+                for ours, _ in pairs:
+                    ours.close()
+                raise
+            finally:
+                for _, theirs in pairs:
+                    theirs.close()
+            for pid, (ours, _) in zip(pids, pairs, strict=True):
+                ours.setblocking(False)
+                child = Child(pid, on_exit=self._recruit_gone)
+                self._recruits[pid] = Recruit(child, ours)
+
+    def _recruit_gone(self, child: Child) -> None:
+        log.error("process %d, which waited for a seat, died with %s", child.pid, child.code)
+        self._recruits.pop(child.pid).line.close()
+        asyncio.get_running_loop().call_later(self._policy.recruit_gap_s, self._wanted.set)
+        self._on_change()
+
+    async def _fork(self, request: Fork, descriptors: Sequence[int]) -> tuple[int, ...]:
+        if self._spare is None or not self._warm.is_set():
+            raise ForkUnavailable("no spare is warm")
+        return await self._spare.fork(request, descriptors, deadline_s=self._policy.fork_deadline_s)
+
+    async def _keep_recruits(self) -> None:
+        while True:
+            await self._wanted.wait()
+            await self._warm.wait()
+            self._wanted.clear()
+            try:
+                await self._fill()
+            except ForkUnavailable as err:
+                log.error("no workers were forked ahead: %s", err)
+                self._wanted.set()  # as soon as a spare is warm again
 
     async def _keep_spare(self) -> None:
         deaths = 0
@@ -101,7 +179,7 @@ class Nursery:
                 if self._warm.is_set():
                     deaths = 0
                     await spare.child.gone.wait()
-                    log.error("the spare died (%s) and is started again", self._explain(spare))
+                    log.error("the spare died (%s) and is started again", self._last_words(spare))
             finally:
                 self._warm.clear()
                 spare.hang_up()
@@ -109,8 +187,7 @@ class Nursery:
             self._spare = None
             deaths += 1
             if not self.error and deaths >= self._policy.spare_deaths_max:
-                doing = f"importing {spare.importing}" if spare.importing else "starting"
-                self.error = f"the spare died {deaths} times while {doing}: {self._explain(spare)}"
+                self.error = f"the spare died {deaths} times while {spare.doing()}: {self._last_words(spare)}"
             spare.output.close()
             self._on_change()
             if self.error:
@@ -126,8 +203,7 @@ class Nursery:
             async with asyncio.timeout(limit_s):
                 await spare.settled.wait()
         except TimeoutError:
-            doing = f"importing {spare.importing}" if spare.importing else "starting"
-            self.error = f"the spare was still {doing} after {limit_s:g} s; see prepare_timeout_s: of the job"
+            self.error = f"the spare was still {spare.doing()} after {limit_s:g} s; see prepare_timeout_s: of the job"
             return
         self.error = redact(spare.unusable, self._secrets)
         if spare.warm is not None:
@@ -137,41 +213,46 @@ class Nursery:
                 log.warning("its imports started threads (%d run); workers will not have them", spare.warm.threads)
             self._on_change()
 
-    def _explain(self, spare: SpareLink) -> str:
+    def _last_words(self, spare: SpareLink) -> str:
         spare.output.drain()
-        return explain(
-            spare.child.code or 0,
-            self._folder.spare_log.with_suffix(".none"),
+        assert spare.child.code is not None, "it is gone"
+        return last_words(
+            spare.child.code,
             spare.output.last_lines(),
             secrets=self._secrets,
             chars_max=self._policy.message_chars_max,
         )
 
     async def _keep_stores(self) -> None:
-        loop = asyncio.get_running_loop()
         gap_s = self._policy.spare_gap_first_s
         while True:
             await self._warm.wait()
-            ours, theirs = socket.socketpair()
-            ours.setblocking(False)
             try:
-                (pid,) = await self.fork(ForkKeeper(), [theirs.fileno()])
+                await self._keep_one_keeper()
             except ForkUnavailable as err:
                 log.error("the keeper of stores was not started: %s", err)
-                ours.close()
-            else:
-                keeper = self._keeper = Child(pid, loop=loop, on_exit=lambda _: self._on_change())
-                stores = StoreKeeper(on_change=self._on_change, deadline_s=self._policy.fork_deadline_s)
-                self._ports = stores
-                await loop.create_unix_connection(lambda stores=stores: stores, sock=ours)
-                try:
-                    await keeper.gone.wait()
-                    log.error("the keeper of stores died and is started again")
-                finally:
-                    self._ports = None
-                    stores.close()
-            finally:
-                theirs.close()
             self._on_change()
             await asyncio.sleep(gap_s)
             gap_s = min(2 * gap_s, self._policy.spare_gap_max_s)
+
+    async def _keep_one_keeper(self) -> None:
+        """Start a keeper and return when it is dead. Raises :class:`ForkUnavailable`."""
+        ours, theirs = socket.socketpair()
+        ours.setblocking(False)
+        try:
+            async with self._line:
+                (pid,) = await self._fork(Fork(keeper=True), [theirs.fileno()])
+                keeper = self._keeper = Child(pid, on_exit=lambda _: self._on_change())
+        except BaseException:
+            ours.close()
+            raise
+        finally:
+            theirs.close()
+        self._ports = stores = StoreKeeper(on_change=self._on_change, deadline_s=self._policy.fork_deadline_s)
+        await asyncio.get_running_loop().create_unix_connection(lambda: stores, sock=ours)
+        try:
+            await keeper.gone.wait()
+            log.error("the keeper of stores died and is started again")
+        finally:
+            self._ports = None
+            stores.close()

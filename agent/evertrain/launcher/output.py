@@ -6,7 +6,6 @@ import asyncio
 import logging
 import os
 from collections import deque
-from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -88,20 +87,13 @@ class RotatingFile:
 class OutputPump:
     """Reads one pipe into a file as fast as its writers write."""
 
-    def __init__(
-        self,
-        pipe: int,
-        file: RotatingFile,
-        *,
-        loop: asyncio.AbstractEventLoop,
-        on_end: Callable[[], None] = lambda: None,
-    ) -> None:
+    def __init__(self, pipe: int, file: RotatingFile) -> None:
         os.set_blocking(pipe, False)
         self._pipe: int | None = pipe
-        self._file, self._loop, self._on_end = file, loop, on_end
+        self._file, self._loop = file, asyncio.get_running_loop()
         self._lines: deque[str] = deque(maxlen=LINES_KEPT)
         self._rest = b""
-        loop.add_reader(pipe, self._read)
+        self._loop.add_reader(pipe, self._read)
 
     def last_lines(self) -> list[str]:
         """The last lines, the unfinished one included."""
@@ -142,4 +134,3 @@ class OutputPump:
         self._loop.remove_reader(self._pipe)
         os.close(self._pipe)
         self._pipe = None
-        self._on_end()

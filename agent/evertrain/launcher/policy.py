@@ -21,6 +21,8 @@ class LauncherPolicy:
     """For the spare to fork all workers, and for a store to open."""
     gone_report_s: float = 30.0
     """A killed process that is not gone after so long is told in the log (it hangs in the kernel)."""
+    recruit_gap_s: float = 2.0
+    """After workers took their seats, before the next ones are forked ahead."""
     spare_gap_first_s: float = 0.1
     """Before a dead spare is started again; doubles with each death in a row."""
     spare_gap_max_s: float = 30.0

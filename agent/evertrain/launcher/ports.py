@@ -174,5 +174,3 @@ class StoreKeeper(asyncio.Protocol):
     def _send(self, message: OpenStore | CloseStore) -> None:
         if self._transport is not None:
             self._transport.write(encode(message))
-
-

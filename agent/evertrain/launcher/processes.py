@@ -109,16 +109,17 @@ def signal_process(pid: int, number: int) -> None:
 class Child:
     """A child of this process whose exit is noticed by the kernel's word (pidfd), and reaped."""
 
-    def __init__(self, pid: int, *, loop: asyncio.AbstractEventLoop, on_exit: Callable[[Child], None]) -> None:
+    def __init__(self, pid: int, *, on_exit: Callable[[Child], None]) -> None:
         self.pid = pid
+        self.on_exit = on_exit
         self.code: int | None = None
         """Exit code, or minus the signal number; None while it lives."""
         self.gone = asyncio.Event()
-        self._loop, self._on_exit = loop, on_exit
+        self._loop = asyncio.get_running_loop()
         self._handle = os.pidfd_open(pid)
         # What the process wrote to its sockets before it died is read in the same turn of the loop or an
         # earlier one; call_soon puts its exit behind that.
-        loop.add_reader(self._handle, loop.call_soon, self.look)
+        self._loop.add_reader(self._handle, self._loop.call_soon, self.look)
 
     def signal(self, number: int) -> None:
         """Send a signal to the process alone. Its pid is not reused before it is reaped."""
@@ -145,12 +146,16 @@ class Child:
         os.close(self._handle)
         self.code = result.si_status if result.si_code == os.CLD_EXITED else -result.si_status
         self.gone.set()
-        self._on_exit(self)
+        self.on_exit(self)
 
 
-async def end_children(report_s: float) -> None:
-    """Kill every child of this process and what they leave behind; return when none is left."""
-    while alive := reap_strays(set()):
+async def end_children(known: Callable[[], Set[int]], report_s: float) -> None:
+    """Kill every child of this process and what they leave behind; return when none is left.
+
+    ``known``: children that a :class:`Child` reaps.
+    """
+    while reap_strays(known()) or own_children():
+        alive = own_children()
         for pid in alive:
             signal_process(pid, signal.SIGKILL)
         await any_gone(alive, report_s)

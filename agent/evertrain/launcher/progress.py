@@ -108,9 +108,7 @@ class GangProgress:
         return None
 
 
-def notice_of(
-    report: CheckpointCommitted | CheckpointFailed | CheckpointRefused, generation: int
-) -> CheckpointNotice:
+def notice_of(report: CheckpointCommitted | CheckpointFailed | CheckpointRefused, generation: int) -> CheckpointNotice:
     """The coordinator's form of a worker's word about a checkpoint."""
     match report:
         case CheckpointCommitted():

@@ -34,23 +34,20 @@ class Seat:
     restart_count: int
 
 
-def seats_of(place: GangPlace, nproc: int) -> tuple[Seat, ...]:
-    """The seats of this node, in the order of local ranks. There is one role, so its ranks are the gang's."""
-    return tuple(
-        Seat(
-            rank=place.rank_first + local_rank,
-            local_rank=local_rank,
-            world_size=place.world_size,
-            local_world_size=nproc,
-            group_rank=place.group_rank,
-            group_world_size=place.group_world_size,
-            role_rank=place.rank_first + local_rank,
-            role_world_size=place.world_size,
-            master_addr=place.master_addr,
-            master_port=place.master_port,
-            restart_count=place.restart_count,
-        )
-        for local_rank in range(nproc)
+def seat_at(place: GangPlace, local_rank: int, *, nproc: int) -> Seat:
+    """One worker's numbers for a command, without torch. There is one role, so its ranks are the gang's."""
+    return Seat(
+        rank=place.rank_first + local_rank,
+        local_rank=local_rank,
+        world_size=place.world_size,
+        local_world_size=nproc,
+        group_rank=place.group_rank,
+        group_world_size=place.group_world_size,
+        role_rank=place.rank_first + local_rank,
+        role_world_size=place.world_size,
+        master_addr=place.master_addr,
+        master_port=place.master_port,
+        restart_count=place.restart_count,
     )
 
 

@@ -1,20 +1,24 @@
-"""The warm spare: a process that has imported what the workers need and forks them when told.
+"""The warm spare: a process that has imported what the workers need, and forks them.
 
-Started by the launcher as ``python -c "..." SCRIPT_FOLDER`` in the job's
-environment, with the launcher's socket as descriptor 3. It runs one thread,
-initialises no device, and never runs the job's script itself: a child does.
-For a ``command:`` job it imports nothing and its children exec.
+Started by the launcher in the job's environment, with a socket to it as
+descriptor 3. It runs one thread, initialises no device, and never runs the
+job's script itself. A forked process becomes a child of the launcher, waits on
+a socket of its own for its seat in the gang, and then runs the script; so the
+fork is over before anybody waits for it. For a ``command:`` job nothing is
+imported and the forked process execs.
 """
 
 from __future__ import annotations
 
 import gc
-import importlib
+import importlib.util
+import io
 import os
 import socket
 import struct
 import sys
 import time
+import types
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -23,26 +27,19 @@ from typing import Final
 from evertrain.contract.launch import LaunchFile
 from evertrain.contract.wire import Decoder, encode
 from evertrain.launcher import processes, worker
-from evertrain.launcher.elastic import forking_agent
+from evertrain.launcher.elastic import placed_agent, seat_in
 from evertrain.launcher.folder import Folder
 from evertrain.launcher.keeper import keep_stores
-from evertrain.launcher.messages import (
-    Forked,
-    ForkFailed,
-    ForkKeeper,
-    ForkWorkers,
-    Importing,
-    SpareWord,
-    Unusable,
-    Warm,
-)
-from evertrain.launcher.seats import Seat, seats_of, worker_environ
+from evertrain.launcher.messages import Fork, Forked, ForkFailed, Importing, SpareWord, TakeSeat, Unusable, Warm
+from evertrain.launcher.seats import Seat, seat_at, worker_environ
 
 CONTROL: Final = 3
 START: Final = "from evertrain.launcher.spare import main; main()"
 RECEIVE_BYTES: Final = 1 << 16
 DESCRIPTORS_MAX: Final = 253
 """What the kernel passes in one message."""
+BESIDES: Final = ("evertrain.trainer",)
+"""Preloaded when it is there, whether the job names it or not."""
 NVML_CHECK: Final = "PYTORCH_NVML_BASED_CUDA_CHECK"
 _PID: Final = struct.Struct("=i")
 
@@ -69,11 +66,10 @@ def main() -> None:
 
 
 class Spare:
-    """One spare process, and in its forked children the way out of it."""
+    """The spare process, and in its forked children the way out of it."""
 
     def __init__(self, control: socket.socket, folder: Folder, launch: LaunchFile, launcher: int) -> None:
         self._control, self._folder, self._launch, self._launcher = control, folder, launch, launcher
-        self._descriptors: list[int] = []
 
     def live(self) -> None:
         """Serve until the launcher hangs up. Comes back only in a worker, when its script is done."""
@@ -89,87 +85,78 @@ class Spare:
         gc.collect()
         gc.freeze()
         self._tell(Warm(threads=len(os.listdir("/proc/self/task")), took_s=time.monotonic() - started))
-        become = self._serve()
-        become()
-
-    def _tell(self, word: SpareWord) -> None:
-        self._control.sendall(encode(word))
-
-    def _serve(self) -> Callable[[], None]:
-        """Fork on request. Returns in a forked process, with what it is to do; the spare itself never returns."""
-        decoder = Decoder(ForkWorkers, ForkKeeper)
-        while True:
-            data, descriptors, _, _ = socket.recv_fds(self._control, RECEIVE_BYTES, DESCRIPTORS_MAX)
-            self._descriptors += descriptors
-            if not data:
-                os._exit(0)  # no exit handlers: those that imports have registered are the workers'
-            for request in decoder.feed(data):
-                passed, self._descriptors = self._descriptors, []
-                become = self._fork(request, passed)
-                if become is not None:
-                    return become
-                for descriptor in passed:
-                    os.close(descriptor)
-
-    def _fork(self, request: ForkWorkers | ForkKeeper, passed: list[int]) -> Callable[[], None] | None:
-        """None in the spare; in a forked process what it is to do."""
-        seats: Sequence[Seat] = ()
-
-        def start(given: Sequence[Seat]) -> Sequence[int]:
-            nonlocal seats
-            seats = given
-            return fork_children(len(given))
-
-        try:
-            if isinstance(request, ForkKeeper):
-                pids = fork_children(1)
-            elif self._launch.spec.script:
-                result = forking_agent(self._launch, request.place, start).run()
-                pids = list(result.return_values.values())
-            else:
-                pids = start(seats_of(request.place, self._launch.spec.nproc_per_node))
-        except OSError as err:
-            self._tell(ForkFailed(error=f"cannot fork: {err.strerror}"))
-            return None
-        except Become as become:
-            index = become.index
-        else:
-            self._tell(Forked(pids=tuple(pids)))
-            return None
+        request, line = self._serve()
         self._control.close()
-        for other, descriptor in enumerate(passed):
-            if other != index:
-                os.close(descriptor)
-        if isinstance(request, ForkKeeper):
-            return lambda: self._keeper(passed[index])
-        return lambda: self._worker(request, seats[index], passed[index])
-
-    def _keeper(self, control: int) -> None:
         try:
+            os.setsid()
             processes.await_adoption(self._launcher)
             processes.die_with(self._launcher)
         except processes.NotAdopted:
             os._exit(1)
-        keep_stores(socket.socket(fileno=control))
-        os._exit(0)
+        if request.keeper:
+            keep_stores(line)
+            os._exit(0)
+        self._work(line)
 
-    def _worker(self, request: ForkWorkers, seat: Seat, output: int) -> None:
-        spec = self._launch.spec
-        try:
-            worker.detach(output, self._launcher)
-        except processes.NotAdopted:
-            os._exit(1)
+    def _tell(self, word: SpareWord) -> None:
+        self._control.sendall(encode(word))
+
+    def _serve(self) -> tuple[Fork, socket.socket]:
+        """Fork on request. Returns in a forked process, with its line to the launcher, and never in the spare."""
+        decoder, passed = Decoder(Fork), list[int]()
+        while True:
+            data, descriptors, _, _ = socket.recv_fds(self._control, RECEIVE_BYTES, DESCRIPTORS_MAX)
+            passed += descriptors
+            if not data:
+                os._exit(0)  # no exit handlers: those that imports have registered are the workers'
+            for request in decoder.feed(data):
+                try:
+                    self._tell(Forked(pids=tuple(fork_children(len(passed)))))
+                except OSError as err:
+                    self._tell(ForkFailed(error=f"cannot fork: {err.strerror}"))
+                except Become as become:
+                    own = passed.pop(become.index)
+                    for descriptor in passed:
+                        os.close(descriptor)
+                    return request, socket.socket(fileno=own)
+                for descriptor in passed:
+                    os.close(descriptor)
+                passed.clear()
+
+    def _work(self, line: socket.socket) -> None:
+        """Wait for a seat, be that worker."""
+        decoder, passed = Decoder(TakeSeat), list[int]()
+        orders: list[TakeSeat] = []
+        while not orders:
+            data, descriptors, _, _ = socket.recv_fds(line, RECEIVE_BYTES, 1)
+            if not data:
+                os._exit(0)
+            passed += descriptors
+            orders += decoder.feed(data)
+        line.close()
+        (order,), (output,), spec = orders, passed, self._launch.spec
+        for stream in (1, 2):
+            os.dup2(output, stream)
+        os.close(output)
+        seat = self._seat(order)
         environment = worker_environ(
             self._launch,
             seat,
-            generation=request.generation,
-            place=request.place,
-            error_file=str(self._folder.error_file(request.generation, seat.rank)),
+            generation=order.generation,
+            place=order.place,
+            error_file=str(self._folder.error_file(order.generation, seat.rank)),
             agent_store=bool(spec.script),
         )
         if spec.command:
             worker.run_command(spec.command, environment)
         worker.run_script(spec.script, spec.args, environment)
+
+    def _seat(self, order: TakeSeat) -> Seat:
+        if self._launch.spec.command:  # there may be no torch
+            return seat_at(order.place, order.local_rank, nproc=self._launch.spec.nproc_per_node)
+        agent = placed_agent(self._launch, order.place)
+        agent.run()
+        return seat_in(agent.get_worker_group(), order.local_rank, restart_count=order.place.restart_count)
 
 
 def _go_home(launch: LaunchFile) -> None:
@@ -200,10 +187,9 @@ def warm_up(preload: Sequence[str], tell: Callable[[str], None]) -> None:
         raise WarmUpFailed(
             f"{sys.executable} cannot import torch: {err}. Name an interpreter that has torch as the job's python:"
         ) from err
-    parameter = torch.nn.Parameter(torch.zeros(1))
-    parameter.grad = torch.zeros(1)
-    torch.optim.AdamW([parameter]).step()
-    for module in preload:
+    _use_once(torch)
+    own = [name for name in BESIDES if importlib.util.find_spec(name)]
+    for module in (*own, *preload):
         tell(module)
         try:
             importlib.import_module(module)
@@ -213,10 +199,21 @@ def warm_up(preload: Sequence[str], tell: Callable[[str], None]) -> None:
             ) from err
     if borrowed:
         del os.environ[NVML_CHECK]
-    if torch.cuda.is_initialized():
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         raise WarmUpFailed(
             "a preloaded module has initialised CUDA, which a forked worker cannot use. Take it out of preload:"
         )
+
+
+def _use_once(torch: types.ModuleType) -> None:
+    """What torch imports only when it is used: torch._dynamo with the first optimizer, serialization with a save."""
+    parameter = torch.nn.Parameter(torch.zeros(1))
+    parameter.grad = torch.zeros(1)
+    torch.optim.AdamW([parameter]).step()
+    saved = io.BytesIO()
+    torch.save(parameter.detach(), saved)
+    saved.seek(0)
+    torch.load(saved, weights_only=True)
 
 
 def fork_children(count: int) -> list[int]:

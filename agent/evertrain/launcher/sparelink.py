@@ -15,10 +15,9 @@ from evertrain.contract.wire import Decoder, WireError, encode
 from evertrain.launcher.folder import Folder
 from evertrain.launcher.messages import (
     SPARE_WORDS,
+    Fork,
     Forked,
     ForkFailed,
-    ForkKeeper,
-    ForkWorkers,
     Importing,
     SpareWord,
     Unusable,
@@ -59,25 +58,11 @@ class SpareLink(asyncio.Protocol):
         cls, folder: Folder, environment: Mapping[str, str], log_file: RotatingFile, on_exit: Callable[[], None]
     ) -> SpareLink:
         """Start a spare in the job's environment. It is warm later."""
-        loop = asyncio.get_running_loop()
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
         output, spare_output = os.pipe()
         try:
-            pid = os.posix_spawn(
-                sys.executable,
-                [sys.executable, "-c", START, str(folder.root), str(os.getpid())],
-                environment,
-                file_actions=[
-                    (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
-                    (os.POSIX_SPAWN_DUP2, spare_output, 1),
-                    (os.POSIX_SPAWN_DUP2, spare_output, 2),
-                    (os.POSIX_SPAWN_DUP2, theirs.fileno(), CONTROL),
-                ],
-                setsid=True,
-                setsigmask=(),
-                setsigdef=RESET,
-            )
+            pid = _spawn(folder, environment, control=theirs.fileno(), output=spare_output)
         finally:
             theirs.close()
             os.close(spare_output)
@@ -86,13 +71,11 @@ class SpareLink(asyncio.Protocol):
             link.settled.set()
             on_exit()
 
-        link = cls(ours, Child(pid, loop=loop, on_exit=gone), OutputPump(output, log_file, loop=loop))
-        await loop.create_unix_connection(lambda: link, sock=ours)
+        link = cls(ours, Child(pid, on_exit=gone), OutputPump(output, log_file))
+        await asyncio.get_running_loop().create_unix_connection(lambda: link, sock=ours)
         return link
 
-    async def fork(
-        self, request: ForkWorkers | ForkKeeper, descriptors: Sequence[int], *, deadline_s: float
-    ) -> tuple[int, ...]:
+    async def fork(self, request: Fork, descriptors: Sequence[int], *, deadline_s: float) -> tuple[int, ...]:
         """Pids of new children of this process. Raises :class:`ForkUnavailable`. One request at a time."""
         assert self._answer is None, "requests are made one after the other"
         self._answer = asyncio.get_running_loop().create_future()
@@ -104,6 +87,9 @@ class SpareLink(asyncio.Protocol):
                 raise BlockingIOError(0, "it reads nothing")
             async with asyncio.timeout(deadline_s):
                 return await self._answer
+        except ForkUnavailable:
+            self.kill()  # short of memory or processes; a new one comes when there are some
+            raise
         except TimeoutError as err:
             self.kill()
             raise ForkUnavailable(f"the spare did not fork within {deadline_s:g} s and is replaced") from err
@@ -112,6 +98,10 @@ class SpareLink(asyncio.Protocol):
             raise ForkUnavailable(f"the spare could not be asked to fork ({err.strerror}) and is replaced") from err
         finally:
             self._answer = None
+
+    def doing(self) -> str:
+        """What it is at while it warms up."""
+        return f"importing {self.importing}" if self.importing else "starting"
 
     def kill(self) -> None:
         """End it; it has nothing to save."""
@@ -158,3 +148,20 @@ class SpareLink(asyncio.Protocol):
     def _refuse(self, reason: str) -> None:
         if self._answer is not None and not self._answer.done():
             self._answer.set_exception(ForkUnavailable(reason))
+
+
+def _spawn(folder: Folder, environment: Mapping[str, str], *, control: int, output: int) -> int:
+    return os.posix_spawn(
+        sys.executable,
+        [sys.executable, "-c", START, str(folder.root), str(os.getpid())],
+        environment,
+        file_actions=[
+            (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+            (os.POSIX_SPAWN_DUP2, output, 1),
+            (os.POSIX_SPAWN_DUP2, output, 2),
+            (os.POSIX_SPAWN_DUP2, control, CONTROL),
+        ],
+        setsid=True,
+        setsigmask=(),
+        setsigdef=RESET,
+    )

@@ -16,21 +16,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from evertrain.launcher import processes
-
 CANNOT_EXECUTE = 126
 NOT_FOUND = 127
 """What a shell exits with in the same cases."""
-
-
-def detach(output: int, launcher: int) -> None:
-    """Make this process a session of its own, a child of the launcher, and write to ``output``."""
-    os.setsid()
-    os.dup2(output, 1)
-    os.dup2(output, 2)
-    os.close(output)
-    processes.await_adoption(launcher)
-    processes.die_with(launcher)
 
 
 def run_command(command: Sequence[str], environment: Mapping[str, str]) -> NoReturn:
@@ -39,7 +27,7 @@ def run_command(command: Sequence[str], environment: Mapping[str, str]) -> NoRet
     for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them; a program expects the default
         signal.signal(number, signal.SIG_DFL)
     try:
-        os.execvp(command[0], command)
+        os.execvp(command[0], list(command))  # noqa: S606 - without a shell is what we want
     except FileNotFoundError:
         code, problem = NOT_FOUND, "no such program; see command: of the job, and its PATH"
     except OSError as err:

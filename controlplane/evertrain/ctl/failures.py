@@ -10,6 +10,7 @@ Errors::
      +-- NotFound         4  no job or node of that name
      +-- EndedBadly       5  the job that was waited for failed or was cancelled
      +-- DeadlineExceeded 6  the time given ran out
+     +-- Detached       130  Ctrl-C while a job was watched; the job goes on
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ class Exit(IntEnum):
     ENDED_BADLY = 5
     DEADLINE = 6
     INTERRUPTED = 130
+    READER_LEFT = 141
+    """As a shell tells of a program that SIGPIPE ended."""
 
 
 class CtlError(Exception):
@@ -36,6 +39,7 @@ class CtlError(Exception):
 
     exit: ClassVar[Exit] = Exit.REFUSED
     code: ClassVar[str] = "refused"
+    label: ClassVar[str] = "error"
 
     def __init__(self, message: str, *, hint: str = "") -> None:
         super().__init__(message)
@@ -84,3 +88,11 @@ class DeadlineExceeded(CtlError):
 
     exit = Exit.DEADLINE
     code = "deadline"
+
+
+class Detached(CtlError):
+    """A person stopped watching; nothing went wrong."""
+
+    exit = Exit.INTERRUPTED
+    code = "detached"
+    label = "note"

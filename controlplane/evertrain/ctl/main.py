@@ -14,8 +14,6 @@ from evertrain.ctl.screen import Screen
 from evertrain.ctl.settings import Given, Output
 
 DEBUG_ENV: Final = "EVERTRAIN_DEBUG"
-_BROKEN_PIPE: Final = 141
-"""As a shell tells of a program that SIGPIPE ended."""
 
 app = typer.Typer(
     name="ctl",
@@ -92,9 +90,6 @@ def main() -> None:
     """Run the command line. Ends the process."""
     try:
         app()
-    except BrokenPipeError:  # the reader of our output has gone
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(_BROKEN_PIPE)
     except Exception as err:
         if os.environ.get(DEBUG_ENV):
             raise

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
+import sys
 from collections.abc import Callable
 from functools import wraps
 from typing import Annotated, Any, Concatenate, Final, ParamSpec, TypeAlias
@@ -71,6 +72,9 @@ def with_settings(function: Callable[Concatenate[Settings, Screen, P], None]) ->
         except CtlError as err:
             screen.error(err)
             raise typer.Exit(err.exit) from err
+        except BrokenPipeError as err:  # whoever read our output has gone; nothing may be written at exit either
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise typer.Exit(Exit.READER_LEFT) from err
         except KeyboardInterrupt as err:
             screen.note("interrupted")
             raise typer.Exit(Exit.INTERRUPTED) from err

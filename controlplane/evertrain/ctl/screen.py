@@ -151,7 +151,7 @@ class Screen:
             body = {"code": err.code, "exit": int(err.exit), "message": err.message, "hint": err.hint}
             self.note(json.dumps({"error": body}, ensure_ascii=False))
             return
-        self.note(f"error: {err.message}")
+        self.note(f"{err.label}: {err.message}")
         if err.hint:
             self.note(f"  next: {err.hint}")
 

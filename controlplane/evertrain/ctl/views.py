@@ -120,7 +120,9 @@ def job_fields(job: operator_pb2.Job, now_s: float) -> list[tuple[str, str]]:
     """The head of ``ctl job``."""
     spec = job.spec
     program = " ".join([spec.script, *spec.args]) if spec.script else " ".join(spec.command)
-    limits = f"{spec.nodes.min} to {spec.nodes.max}" if spec.nodes.min != spec.nodes.max else str(spec.nodes.max)
+    limits = plural(spec.nodes.max, "node")
+    if spec.nodes.min != spec.nodes.max:
+        limits = f"{spec.nodes.min} to {limits}"
     step = f", multiples of {spec.nodes.multiple_of}" if spec.nodes.multiple_of > 1 else ""
     return [
         ("Job", f"{clean(job.name)} ({clean(job.id)})"),
@@ -130,7 +132,7 @@ def job_fields(job: operator_pb2.Job, now_s: float) -> list[tuple[str, str]]:
         ("Progress", _progress(job)),
         ("Gang", _gang(job)),
         ("Failures", f"{job.failures} of the job's own; it is stopped after {spec.retry.max_failures}"),
-        ("Wants", f"{limits} nodes of {plural(spec.nproc_per_node, 'worker')}{step}"),
+        ("Wants", f"{limits} of {plural(spec.nproc_per_node, 'worker')}{step}"),
         ("Runs", clean(program)),
         (
             "Submitted",
@@ -218,7 +220,7 @@ def phases_grid(history: Sequence[operator_pb2.Generation]) -> Grid:
             str(each.restored_step),
         )
         for each in history
-        if each.HasField("phases")
+        if each.phases.total_ms or any(spent_ms for _, spent_ms in phases(each.phases))
     )
     return Grid(
         columns=tuple(Column(title=title, right=True) for title in titles), rows=rows, empty="none measured yet"

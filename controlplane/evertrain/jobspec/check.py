@@ -23,6 +23,8 @@ SPEC_BYTES_MAX: Final = 256 << 10
 """Of the whole specification as JSON; far below what a store takes in one record."""
 NAME_LENGTH_MAX: Final = 63
 PATH_LENGTH_MAX: Final = 4096
+SHOWN_LENGTH_MAX: Final = 200
+"""Of a wrong value in a message."""
 ARGS_MAX: Final = 1024
 ENV_MAX: Final = 1024
 PRELOAD_MAX: Final = 64
@@ -205,7 +207,7 @@ def _text(path: FieldPath, text: str, *, length_max: int = SPEC_BYTES_MAX) -> It
 
 
 def _cut(text: str) -> str:
-    return repr(text if len(text) <= NAME_LENGTH_MAX + 1 else text[:NAME_LENGTH_MAX] + "...")
+    return repr(text if len(text) <= SHOWN_LENGTH_MAX else text[:SHOWN_LENGTH_MAX] + "...")
 
 
 _RULES: Final[tuple[Callable[[JobSpec], Iterator[Problem]], ...]] = (

@@ -7,6 +7,7 @@ saw. Whoever wants a number asks the scalar's text for it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
@@ -17,6 +18,8 @@ from evertrain.jobspec.problem import FieldPath, Mark, Problem
 ITEMS_MAX: Final = 20_000
 """Values in one document, counted after aliases are followed: a bound on what a small file can unfold to."""
 DEPTH_MAX: Final = 16
+UNCLOSED_MAX: Final = 100
+"""Brackets open at the same time; the parser's time grows with their square."""
 _NULL_TAG: Final = "tag:yaml.org,2002:null"
 _CORE_TAGS: Final = frozenset(
     f"tag:yaml.org,2002:{name}" for name in ("null", "bool", "int", "float", "str", "timestamp", "map", "seq", "merge")
@@ -61,6 +64,10 @@ class Document:
 def read(text: str) -> Document:
     """Parse ``text``. Never raises: what is wrong with it is in the document's problems."""
     document = Document()
+    if _unclosed(text) > UNCLOSED_MAX:
+        message = f"not a specification: more than {UNCLOSED_MAX} brackets are opened before one is closed"
+        document.problems.append(Problem(path=(), message=message))
+        return document
     try:
         root = yaml.compose(text, Loader=yaml.SafeLoader)
     except yaml.MarkedYAMLError as err:
@@ -71,7 +78,7 @@ def read(text: str) -> Document:
     except yaml.YAMLError as err:  # a character that YAML does not allow
         document.problems.append(Problem(path=(), message=f"not YAML: {' '.join(str(err).split())}"))
         return document
-    except RecursionError:
+    except RecursionError:  # indented blocks
         document.problems.append(Problem(path=(), message="not a specification: nested hundreds of levels deep"))
         return document
     if root is None:
@@ -134,6 +141,15 @@ class _Reader:
 
     def _problem(self, path: FieldPath, node: yaml.Node, message: str) -> None:
         self._document.problems.append(Problem(path=path, message=message, mark=_mark(node.start_mark)))
+
+
+def _unclosed(text: str) -> int:
+    """The most brackets that are open at one place; those in quotes count too, which does no harm."""
+    most = depth = 0
+    for bracket in re.findall(r"[\[\]{}]", text):
+        depth += 1 if bracket in "[{" else -1
+        most = max(most, depth)
+    return most
 
 
 def _mark(mark: yaml.Mark) -> Mark:

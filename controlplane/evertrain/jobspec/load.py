@@ -22,6 +22,8 @@ from pydantic_core import ErrorDetails
 
 SCRIPT_BYTES_MAX: Final = 4 << 20
 """A script above this is not looked into."""
+_KNOWN_LISTED_MAX: Final = 6
+"""A longer list of known fields is left to the documentation."""
 _PRUNINGS_MAX: Final = 4
 """Each one takes out at least one level of what is wrong."""
 
@@ -127,7 +129,8 @@ def _from_pydantic(details: list[ErrorDetails]) -> list[Problem]:
                 known = field_names(JobModel, path[:-1])
                 near = nearest(str(path[-1]), known)
                 hinted.add((*path[:-1], near))
-                hint = f", did you mean {near!r}?" if near else f", known are {', '.join(known)}"
+                listed = f", known are {', '.join(known)}" if len(known) <= _KNOWN_LISTED_MAX else ""
+                hint = f", did you mean {near!r}?" if near else listed
                 found[Problem(path=path, message=f"unknown field{hint}")] = None
             case "missing" if path not in hinted:
                 found[Problem(path=path, message="is missing")] = None

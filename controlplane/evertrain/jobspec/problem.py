@@ -48,10 +48,13 @@ class Problem:
 
 
 def field_name(path: FieldPath) -> str:
-    """A path as people write it: ``nodes.min``, ``args[2]``."""
+    """A path as people write it: ``nodes.min``, ``args[2]``; on one line, whatever a key holds."""
     text = ""
     for part in path:
-        text += f"[{part}]" if isinstance(part, int) else f".{part}"
+        if isinstance(part, int):
+            text += f"[{part}]"
+        else:
+            text += f".{part if part.isprintable() else repr(part)}"
     return text.removeprefix(".")
 
 

@@ -9,6 +9,7 @@ _NAME_WORDS: Final = frozenset({"PASSWORD", "PASSWD", "PASSPHRASE", "SECRET", "T
 _NAME_ENDS: Final = re.compile(r"(?:^|_)(?:API|ACCESS|PRIVATE|SECRET|AUTH|ENCRYPTION|SIGNING)_?KEY$")
 _NAMES_OF_PLACES: Final = ("_FILE", "_PATH", "_DIR", "_URL", "_NAME", "_ID")
 """A name that ends so says where a secret is, not what it is."""
+_COUNT_DIGITS_MAX: Final = 8
 _VALUES: Final = re.compile(
     r"""
       \b(?:sk|pk|rk)-[A-Za-z0-9_-]{20,}        # model vendors, payment
@@ -33,8 +34,8 @@ def looks_secret(name: str, value: str) -> bool:
     upper = name.upper()
     if _VALUES.search(value):
         return True
-    if upper.endswith(_NAMES_OF_PLACES) or value.isdecimal() or value[0] in "/<":  # a place, MAX_TOKEN=512, "<pad>"
-        return False
+    if upper.endswith(_NAMES_OF_PLACES) or value[0] in "/<" or (value.isdecimal() and len(value) < _COUNT_DIGITS_MAX):
+        return False  # a place, "<pad>" as PAD_TOKEN, 4096 as MAX_TOKEN
     return bool(_NAME_WORDS & set(upper.split("_")) or _NAME_ENDS.search(upper))
 
 

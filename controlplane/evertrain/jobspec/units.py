@@ -27,8 +27,9 @@ _DURATIONS: Final[Mapping[str, Decimal]] = {
     "h": Decimal(3600),
     "d": Decimal(86400),
 }
-_PART: Final = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,9})?) ?([A-Za-z]*)")
+_PART: Final = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,9})?) ?([A-Za-z]*)")
 _TEXT_LENGTH_MAX: Final = 64
+_EXACT_MAX_S: Final = 1e12
 
 
 class UnitError(ValueError):
@@ -59,11 +60,10 @@ def parse_duration(text: str) -> float:
     total_s = Decimal(0)
     while rest:
         found = _PART.match(rest)
-        if found is None:
+        number, unit = found.groups() if found is not None else ("", "")
+        if found is None or (not unit and found.end() != len(text.strip())):
             raise UnitError("expected a duration such as 10s or 2m")
-        number, unit = found.groups()
-        alone = found.end() == len(text.strip())
-        if unit not in _DURATIONS and not (alone and not unit):
+        if unit and unit not in _DURATIONS:
             raise _unknown(unit, _DURATIONS)
         total_s += Decimal(number) * _DURATIONS[unit or "s"]
         rest = rest[found.end() :]
@@ -72,7 +72,7 @@ def parse_duration(text: str) -> float:
 
 def _unknown(unit: str, known: Mapping[str, object]) -> UnitError:
     hint = did_you_mean(unit, list(known)) or f", use one of {' '.join(known)}"
-    return UnitError(f"unknown unit {unit!r}{hint}" if unit else f"a part without a unit{hint}")
+    return UnitError(f"unknown unit {unit!r}{hint}")
 
 
 def size_text(size: int) -> str:
@@ -85,6 +85,8 @@ def size_text(size: int) -> str:
 
 def duration_text(duration_s: float) -> str:
     """``duration_s``, to the nanosecond, in the largest unit that divides it; :func:`parse_duration` reads it back."""
+    if not abs(duration_s) < _EXACT_MAX_S:
+        return f"{duration_s:g}s"
     exact = Decimal(f"{duration_s:.9f}")
     for unit in ("d", "h", "m"):
         if exact and exact % _DURATIONS[unit] == 0:

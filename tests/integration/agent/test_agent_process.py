@@ -10,14 +10,13 @@ import subprocess
 import sys
 from pathlib import Path
 
-import grpc
 from evertrain.api.v1 import agent_pb2
 from evertrain.contract import environ
 from evertrain.contract.launch import Desired, GroupState, LauncherState, LauncherStatus
 from support.agent_process import Node
 from support.coordinator import ScriptedCoordinator, ScriptedSession, job_order
 
-DEADLINE_S = 20.0
+DEADLINE_S = 60.0
 
 
 def ready(status: LauncherStatus) -> bool:
@@ -184,21 +183,6 @@ async def test_launcher_killed_is_swept_reported_and_started_again_for_the_next_
         bystander.wait()
 
 
-async def test_launcher_that_does_not_obey_stop_is_killed_with_its_workers(
-    node: Node, coordinator: ScriptedCoordinator
-) -> None:
-    await node.start(coordinator.address)
-    session = await coordinator.session()
-    order = job_order("j-1", Desired.RUN, generation=1, env={"FAKE_STUBBORN": "1"})
-    session.order(order)
-    status = await session.status("j-1", running)
-    pids = workers(node, "j-1")
-    session.order()
-    await session.until(lambda each: not each.launchers)
-    for pid in (status.pid, *pids):
-        await death(pid)
-
-
 async def test_launcher_that_cannot_start_is_told_broken_with_its_reason(
     node: Node, coordinator: ScriptedCoordinator
 ) -> None:
@@ -233,8 +217,7 @@ async def test_second_agent_with_the_same_state_directory_is_refused(
     second = await node.start(coordinator.address)
     assert await second.wait() == 3
     async with asyncio.timeout(DEADLINE_S):
-        while not second.text:
-            await asyncio.sleep(0)
+        await second.closed.wait()
     assert f"another agent (pid {first.process.pid}) runs with the state directory" in second.text[0]
     assert len(coordinator.introductions) == 1
 
@@ -274,18 +257,6 @@ async def test_restarted_coordinator_with_a_higher_term_is_obeyed_and_one_with_a
     assert "has obeyed term 7" in line["reason"]
     assert all(map(alive, workers(node, "j-1")))
     await earlier.stop()
-
-
-async def test_name_held_by_another_agent_is_said_once_and_tried_again(
-    node: Node, coordinator: ScriptedCoordinator
-) -> None:
-    coordinator.refuse = (grpc.StatusCode.ALREADY_EXISTS, "node name n1 is held by another agent", "")
-    agent = await node.start(coordinator.address)
-    await agent.logged(lambda each: "is held by another agent" in each.get("reason", ""))
-    await coordinator.introduced(2)
-    coordinator.refuse = None
-    await coordinator.session()
-    assert sum("is held by" in each.get("reason", "") for each in agent.log) == 1
 
 
 async def test_damaged_journal_is_set_aside_and_the_launcher_found_on_disk(

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from evertrain.contract.manifest import CheckpointName
-from evertrain.trainer.data import ConsumptionReport, GlobalOrder, audit
+from evertrain.trainer.data import ConsumptionReport, GlobalOrder, Plan, audit
 from evertrain.trainer.writing import SavePoint
 from support.training_gang import BATCH, SAMPLES, Outcome, Scenario, outcome, run
 
@@ -35,14 +35,14 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], Out
 
 def _audit(scenario: Scenario) -> ConsumptionReport:
     order = GlobalOrder(length=SAMPLES, batch=BATCH, seed=1)
-    return audit(scenario.folder / "consumed", order.ids, last=scenario.steps)
+    return audit(scenario.folder / "consumed", Plan(order=order, steps=scenario.steps))
 
 
 def _checkpoints(scenario: Scenario) -> list[str]:
     return sorted(path.name for path in scenario.checkpoints.iterdir())
 
 
-@pytest.mark.parametrize("world_size", [1, 2])
+@pytest.mark.parametrize("world_size", [1, 2, 3])
 def test_a_killed_and_resumed_run_gives_bitwise_the_weights_and_draws_of_an_undisturbed_one(
     tmp_path: Path, world_size: int, undisturbed: Callable[[int], Outcome]
 ) -> None:
@@ -141,11 +141,11 @@ def test_a_new_rank_draws_the_same_numbers_whenever_the_same_resize_is_repeated(
 def test_a_full_disk_ends_no_training_and_the_save_is_made_up_for(
     tmp_path: Path, undisturbed: Callable[[int], Outcome]
 ) -> None:
-    scenario = Scenario(folder=tmp_path, world_size=2, file_bytes_max=4000, disk_full_from=4, disk_full_to=6)
+    scenario = Scenario(folder=tmp_path, world_size=2, file_bytes_max=4000, disk_full=(4, 6))
     assert run(scenario) == [0, 0]
     result = outcome(scenario)
-    assert [warning for warning in result.warnings if "File too large" in warning] == result.warnings
     assert len(result.warnings) == 1, "said once"
+    assert "File too large" in result.warnings[0]
     # Failed at 4 and at the next boundary, 5; the one after that is two steps on.
     assert _checkpoints(scenario) == ["step-000000007-g0", "step-000000008-g0", "step-000000012-g0"]
     assert result.weights_sha256 == undisturbed(2).weights_sha256

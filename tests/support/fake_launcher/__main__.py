@@ -1,8 +1,8 @@
 """Speaks the launcher's contract; its workers only wait for a signal.
 
 The job's environment steers it: ``FAKE_EXIT=CODE`` ends before it listens,
-``FAKE_MUTE=1`` takes connections and says nothing, ``FAKE_STUBBORN=1`` does not
-obey STOP.
+``FAKE_HANGS_UP=1`` closes each connection at once, ``FAKE_SAYS=HEX`` begins each
+connection with these bytes, ``FAKE_STUBBORN=1`` does not obey STOP.
 """
 
 from __future__ import annotations
@@ -76,9 +76,12 @@ class FakeLauncher:
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One agent."""
-        if "FAKE_MUTE" not in self.launch.spec.env:
-            self.doors.add(writer)
-            writer.write(encode(self.status))
+        if "FAKE_HANGS_UP" in self.launch.spec.env:
+            writer.close()
+            return
+        self.doors.add(writer)
+        writer.write(bytes.fromhex(self.launch.spec.env.get("FAKE_SAYS", "")))
+        writer.write(encode(self.status))
         decoder = Decoder(GangOrder)
         while data := await reader.read(65536):
             for order in decoder.feed(data):

@@ -177,6 +177,17 @@ def test_same_failure_without_a_new_step_stops_the_job() -> None:
     assert job.generation == 4, "the first failure had made progress"
 
 
+def test_script_that_reports_no_steps_is_bounded_by_its_failures_alone() -> None:
+    world = World(attached=False)
+    world.add("n1", "n2")
+    world.submit(a_spec(retry=RetryPolicy(max_failures=4)))
+    for _ in range(4):
+        world.fail_worker("n1")
+    assert world.job().state is JobState.RUNNING
+    world.fail_worker("n1")
+    assert world.job().reason.endswith("failure 5 of the job's own processes, 4 are allowed")
+
+
 def test_failures_beyond_the_budget_stop_the_job() -> None:
     world = World()
     world.add("n1", "n2")

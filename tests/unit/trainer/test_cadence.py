@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 from evertrain.trainer.cadence import CHECK_GAP_STEPS_MAX, Cadence
 
@@ -21,8 +23,8 @@ def _checks(step_s: float, steps: int) -> list[int]:
 def test_the_first_step_is_checked_and_distances_grow_to_half_a_second() -> None:
     found = _checks(0.01, 1000)
     assert found[0] == 1
-    gaps = [b - a for a, b in zip(found, found[1:], strict=False)]
-    assert max(b / a for a, b in zip(gaps, gaps[1:], strict=False)) <= 4
+    gaps = [b - a for a, b in itertools.pairwise(found)]
+    assert max(b / a for a, b in itertools.pairwise(gaps)) <= 4
     assert gaps[-1] == pytest.approx(50, abs=1)
 
 
@@ -32,7 +34,7 @@ def test_long_steps_are_all_checked() -> None:
 
 def test_tiny_steps_are_checked_at_least_every_thousand() -> None:
     found = _checks(1e-6, 10_000)
-    assert max(b - a for a, b in zip(found, found[1:], strict=False)) == CHECK_GAP_STEPS_MAX
+    assert max(b - a for a, b in itertools.pairwise(found)) == CHECK_GAP_STEPS_MAX
 
 
 def test_a_clock_that_stands_still_is_no_division_by_zero() -> None:

@@ -7,11 +7,14 @@ is JSON in byte tensors: nothing is ever unpickled.
 from __future__ import annotations
 
 import json
-from typing import Any
+from collections import deque
+from typing import Any, Final
 
 import torch
 import torch.distributed as dist
 from evertrain.trainer.place import process_groups
+
+WORKS_KEPT: Final = 8
 
 Message = dict[str, Any]
 """A JSON object."""
@@ -31,6 +34,7 @@ class Peers:
         self.rank = rank
         self.world_size = world_size
         self._group = group
+        self._works: deque[dist.Work] = deque(maxlen=WORKS_KEPT)
 
     @classmethod
     def connect(cls, *, world_size_announced: int) -> Peers:
@@ -54,7 +58,7 @@ class Peers:
         if self.world_size == 1:
             return values
         tensor = torch.tensor(values, dtype=torch.int64)
-        dist.all_reduce(tensor, op=dist.ReduceOp.MAX, group=self._group)
+        self._finish(dist.all_reduce(tensor, op=dist.ReduceOp.MAX, group=self._group, async_op=True))
         found: list[int] = tensor.tolist()
         return found
 
@@ -67,7 +71,7 @@ class Peers:
         mine = torch.zeros(8 + room, dtype=torch.uint8)
         mine[: 8 + len(data)] = torch.frombuffer(bytearray(len(data).to_bytes(8, "big") + data), dtype=torch.uint8)
         everyone = [torch.empty_like(mine) for _ in range(self.world_size)]
-        dist.all_gather(everyone, mine, group=self._group)
+        self._finish(dist.all_gather(everyone, mine, group=self._group, async_op=True))
         return [_unpadded(bytes(tensor.tolist())) for tensor in everyone]
 
     def share(self, message: Message | None) -> Message:
@@ -77,8 +81,20 @@ class Peers:
         data = json.dumps(message).encode() if self.rank == 0 else b""
         (length,) = self.maxima([len(data)])
         tensor = torch.tensor(list(data) or [0] * length, dtype=torch.uint8)
-        dist.broadcast(tensor, src=0, group=self._group)
+        self._finish(dist.broadcast(tensor, src=0, group=self._group, async_op=True))
         return _decoded(bytes(tensor.tolist()))
+
+    def _finish(self, work: dist.Work | None) -> None:
+        """Wait for a collective, and keep hold of it for a while.
+
+        Its last holder drops its tensors, for which it needs Python's global
+        lock. If that were gloo's own thread just when this one destroys the
+        group, and waits for that thread with the lock held, both would wait
+        for ever.
+        """
+        assert work is not None, "this rank is a member of the group"
+        work.wait()
+        self._works.append(work)
 
     def leave(self) -> None:
         """Take down the process group, so that no rank waits for one that has left."""

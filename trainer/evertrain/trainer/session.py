@@ -128,7 +128,7 @@ class Session:
         ``dataset`` the manifest of what it reads. Random number generators
         are saved without being declared.
         """
-        from evertrain.trainer import parts, state  # noqa: PLC0415  (torch comes with them: as late as can be)
+        from evertrain.trainer import parts, state
 
         if self._state is not None:
             raise RuntimeError("state() was called before: declare all parts in one call")

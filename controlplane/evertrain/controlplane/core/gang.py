@@ -302,11 +302,11 @@ def _charge(job: Job, gang: Gang, damage: _Damage, draft: Draft) -> Job:
     if damage.lost or refused:
         return job
     entry = job.history[-1]
-    ran_s = draft.now - gang.formed_at
-    reports_steps = entry.first_step > 0 or gang.restore_step > 0
-    advanced = entry.last_step > max((e.last_step for e in job.history[:-1]), default=0)
-    progress = advanced if reports_steps else ran_s >= draft.policy.progress_floor_s
-    return replace(job, failures=job.failures + 1, without_progress=0 if progress else job.without_progress + 1)
+    if entry.last_step == 0 and not _attached(draft, job, gang):
+        # A script that reports no steps may have made progress or not; the count of failures bounds it.
+        return replace(job, failures=job.failures + 1)
+    advanced = entry.last_step > max((each.last_step for each in job.history[:-1]), default=0)
+    return replace(job, failures=job.failures + 1, without_progress=0 if advanced else job.without_progress + 1)
 
 
 def _exhausted(job: Job) -> str:

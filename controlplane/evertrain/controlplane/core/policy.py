@@ -39,5 +39,3 @@ class Policy:
     """Operator requests remembered, so that a repeat gets the first answer."""
     events_max: int = 10_000
     """Events kept in the store."""
-    progress_floor_s: float = 60.0
-    """A generation without step reports that ran so long counts as progress."""

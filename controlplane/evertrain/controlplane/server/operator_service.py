@@ -142,7 +142,7 @@ class OperatorService(operator_pb2_grpc.OperatorServiceServicer):
         """The leader's state; on a standby what the store holds."""
         leader = self._coordinator.leader
         if leader is not None:
-            return leader.state
+            return leader.view()
         return State(cluster_id="", jobs=Map(self._coordinator.mirror.jobs))
 
     def _job(self, leader: Leader, name: str) -> operator_pb2.Job:

@@ -33,7 +33,7 @@ from evertrain.controlplane.shell.clock import Clock
 from evertrain.controlplane.shell.sessions import NodeSession, Probe, facts_of
 from evertrain.controlplane.store import codec
 from evertrain.controlplane.store.api import WRITES_MAX, Leadership, OutcomeUnknown, Store, Unavailable, Write
-from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wait_exponential_jitter
+from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wait_random_exponential
 
 log = structlog.get_logger(__name__)
 T = TypeVar("T")
@@ -151,7 +151,7 @@ class Leader:
 
         patience = AsyncRetrying(
             retry=retry_if_exception_type((Unavailable, OutcomeUnknown)),
-            wait=wait_exponential_jitter(initial=0.05, max=2.0),
+            wait=wait_random_exponential(multiplier=0.1, max=2.0),
             sleep=self._clock.sleep,
             before_sleep=say,
         )
@@ -281,6 +281,11 @@ class Leader:
                     self.state, contacts=self.state.contacts.set(node, replace(contact, launchers=launchers))
                 )
         self._fresh.clear()
+
+    def view(self) -> State:
+        """The state with the newest steps that were reported: for reads."""
+        self._take_progress()
+        return self.state
 
     # -- watches --------------------------------------------------------------------
 

@@ -21,7 +21,7 @@ Errors::
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import NewType, Protocol
@@ -200,12 +200,12 @@ class Store(Protocol):
         """
         ...
 
-    def watch(self, after: Revision) -> AsyncIterator[Change]:
+    def watch(self, after: Revision) -> AsyncGenerator[Change, None]:
         """Every commit after ``after``, each once, in order, whole; across reconnects and restarts.
 
         Raises Compacted when part of that history is gone, or was never in this
         store (it was put back from an older backup), and Unusable. Waits
-        through unavailability.
+        through unavailability. Close it (``contextlib.aclosing``) when done.
         """
         ...
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import os
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
@@ -205,7 +205,7 @@ class EmbeddedStore:
         self._committed.ring()
         return revision
 
-    async def watch(self, after: Revision) -> AsyncIterator[Change]:
+    async def watch(self, after: Revision) -> AsyncGenerator[Change, None]:
         """See Store. Other processes' commits are seen within ``poll_s``, this one's at once."""
         while True:
             async with self._lifetime.within():

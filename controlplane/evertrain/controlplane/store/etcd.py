@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing, suppress
 from itertools import groupby
 from typing import Final
@@ -168,7 +168,7 @@ class EtcdStore:
                         raise
         raise AssertionError("the last attempt returns or raises")
 
-    async def watch(self, after: Revision) -> AsyncIterator[Change]:
+    async def watch(self, after: Revision) -> AsyncGenerator[Change, None]:
         """See Store."""
         prefix = self._prefix.encode()
         async with aclosing(self._client.watch(prefix, _prefix_end(prefix), after)) as batches:

@@ -215,7 +215,7 @@ class EtcdClient:
             while isinstance(response, pb.WatchResponse):
                 self._check_watch(response)
                 if response.created:
-                    await self._check_history(response.header, after)
+                    await self._check_history(response.header, key, after)
                     yield Batch(after, ())
                 elif response.fragment:
                     held.extend(response.events)  # the rest of its last revision is still to come
@@ -244,16 +244,17 @@ class EtcdClient:
             reason = response.cancel_reason
             if "permission denied" in reason or "nauthenticated" in reason or "auth token" in reason:
                 raise _TokenRefused(reason)
-            raise Unavailable(f"etcd: watch ended by the server: {reason or 'no reason given'}")
+            message = f"etcd: watch ended by the server: {reason or 'no reason given'}"
+            raise _refusal(message) or Unavailable(message)
 
-    async def _check_history(self, header: pb.Header, after: int) -> None:
+    async def _check_history(self, header: pb.Header, key: bytes, after: int) -> None:
         """Raise Compacted when etcd's history ends before ``after``: it was put back from a backup.
 
         This member may only lag behind, so the cluster is asked.
         """
         if header.revision >= after:
             return
-        newest = (await self.range(pb.RangeRequest(key=b"\0", count_only=True))).header.revision
+        newest = (await self.range(pb.RangeRequest(key=key, count_only=True))).header.revision
         if newest < after:
             raise Compacted(f"etcd: its history ends at {newest}, before {after}", revision=Revision(newest))
 
@@ -365,7 +366,11 @@ def _explain(err: grpc.aio.AioRpcError, what: str, *, write: bool) -> StoreError
     message = f"{what}: {details or err.code().name}"
     if "required revision has been compacted" in details:
         return Compacted(message, revision=Revision(0))
+    return _refusal(message) or (OutcomeUnknown(message) if write else Unavailable(message))
+
+
+def _refusal(message: str) -> StoreError | None:
     for refusal in _REFUSALS:
-        if refusal.text in details:
+        if refusal.text in message:
             return refusal.error(f"{message}: {refusal.advice}" if refusal.advice else message)
-    return OutcomeUnknown(message) if write else Unavailable(message)
+    return None

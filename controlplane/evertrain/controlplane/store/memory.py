@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 
@@ -232,7 +232,7 @@ class MemoryStore:
             leadership.known = self.server.mark.number
             return revision
 
-    async def watch(self, after: Revision) -> AsyncIterator[Change]:
+    async def watch(self, after: Revision) -> AsyncGenerator[Change, None]:
         """See Store."""
         while True:
             async with self._lifetime.within():

@@ -58,6 +58,8 @@ def open_store(url: str, *, options: StoreOptions | None = None) -> Store:
     if kind == "embedded":
         return _embedded(place, options)
     if kind in ("etcd", "etcds"):
+        if not place.startswith("//"):
+            raise _bad("etcd: its url begins with etcd:// or etcds://")
         return _etcd(place.removeprefix("//"), options, tls=kind == "etcds")
     raise _bad(f"no store of the kind {kind!r}")
 

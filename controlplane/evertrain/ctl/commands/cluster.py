@@ -36,10 +36,11 @@ def up(
     folder: StateDir = None,
     deadline: Annotated[str, typer.Option("--deadline", metavar="TIME", help="For all to have met.")] = "60s",
 ) -> None:
-    """Start a cluster on this machine: a coordinator with the embedded store, and agents.
+    """Start a cluster on this machine.
 
-    They go on in the background; every other ctl finds them by itself. What an
-    earlier local cluster in the same folder stored is there again.
+    A coordinator with the embedded store, and agents; they go on in the
+    background, and every other ctl finds them by itself. What an earlier local
+    cluster in the same folder stored is there again.
 
     \b
     Examples:
@@ -82,9 +83,10 @@ def up(
 
 @with_settings
 def down(settings: Settings, screen: Screen, *, folder: StateDir = None) -> None:
-    """Stop the local cluster: cancel its jobs, end every process of it, and look that none is left.
+    """Stop the local cluster.
 
-    Also when some of them were killed before. Its store and logs stay.
+    Cancels its jobs, ends every process of it, also when some were killed
+    before, and looks that none is left. Its store and logs stay.
 
     \b
     Examples:

@@ -25,7 +25,7 @@ def events(
     job: Annotated[str, typer.Option("--job", metavar="JOB", help="Only of this job.")] = "",
     node: Annotated[str, typer.Option("--node", metavar="NODE", help="Only of this node.")] = "",
 ) -> None:
-    """Show what happened in the cluster, oldest first.
+    """Show what happened, oldest first.
 
     With -o json each event is one line.
 
@@ -63,7 +63,9 @@ def _show(screen: Screen, event: operator_pb2.Event, *, age_at_s: float | None) 
 
 @with_settings
 def story(settings: Settings, screen: Screen, name: JobName) -> None:
-    """Tell what happened to a job and why, in plain words, with times and what each failure cost.
+    """Tell what happened to a job and why.
+
+    In plain words, with times, and with what each failure cost.
 
     \b
     Examples:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
-from evertrain.ctl.failures import DeadlineExceeded, InvalidInput, NoCoordinator
+from evertrain.ctl.failures import DeadlineExceeded, Detached, InvalidInput, NoCoordinator
 from evertrain.ctl.options import with_settings
 from evertrain.ctl.screen import Screen
 from evertrain.ctl.settings import Settings, duration
@@ -33,9 +34,7 @@ def submit(
     file: Annotated[str, typer.Argument(metavar="FILE", help="Specification in YAML; - for standard input.")],
     *,
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Follow the job up to its end.")] = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Check and print the resolved job, submit nothing.")
-    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the resolved job, submit nothing.")] = False,
     name: Annotated[str | None, typer.Option("--name", metavar="NAME", help="Instead of the file's name.")] = None,
 ) -> None:
     """Submit a job.
@@ -116,17 +115,23 @@ async def _submit(settings: Settings, screen: Screen, loaded: Loaded, *, watch: 
             screen.line(f"next: 'ctl job {job.name}', 'ctl wait {job.name}', 'ctl logs {job.name} -f'")
 
 
-async def _follow(states: AsyncIterator[operator_pb2.Job], screen: Screen, name: str) -> None:
-    """Show the job up to its end. Raises EndedBadly; Ctrl-C detaches."""
-    import asyncio
-
+async def _follow(
+    states: AsyncIterator[operator_pb2.Job], screen: Screen, name: str, *, limit_s: float | None = None
+) -> None:
+    """Show the job up to its end. Raises EndedBadly, DeadlineExceeded, and Detached on Ctrl-C."""
     from evertrain.ctl import following
 
     try:
-        last = await following.follow(states, screen)
+        async with asyncio.timeout(limit_s):
+            last = await following.follow(states, screen)
+    except TimeoutError:
+        raise DeadlineExceeded(
+            f"{name} has not ended within {limit_s:g} s; it goes on", hint=f"'ctl job {name}' shows where it stands"
+        ) from None
     except asyncio.CancelledError:
-        screen.note(f"detached; {name} goes on. 'ctl wait {name}' watches it again, 'ctl cancel {name}' ends it")
-        raise
+        raise Detached(
+            f"detached; {name} goes on", hint=f"'ctl wait {name}' watches it again, 'ctl cancel {name}' ends it"
+        ) from None
     if last is not None:
         following.judge(last)
 
@@ -163,7 +168,10 @@ def jobs(
 
 @with_settings
 def job(settings: Settings, screen: Screen, name: JobName) -> None:
-    """Show all about one job: state, reason, gang, generations, checkpoints, what happens next.
+    """Show all about one job.
+
+    Its state with the reason, what happens next, the present gang, generations
+    with what each recovery cost, and checkpoints.
 
     \b
     Examples:
@@ -212,27 +220,23 @@ def wait(
         str | None, typer.Option("--deadline", metavar="TIME", help="Give up after that long, e.g. 2h. Default: never.")
     ] = None,
 ) -> None:
-    """Follow a job up to its end; exit 0 when it succeeded, 5 when it failed or was cancelled.
+    """Follow a job up to its end.
+
+    Exit 0 when it succeeded, 5 when it failed or was cancelled, 6 when the
+    deadline passed. Ctrl-C stops watching; the job goes on.
 
     \b
     Examples:
       ctl wait tiny-lm
       ctl wait tiny-lm --deadline 2h && ./evaluate.sh
     """
-    import asyncio
-
     from evertrain.ctl import session
 
     limit_s = None if deadline is None else duration(deadline, "--deadline", most_s=YEAR_S)
 
     async def work() -> None:
-        try:
-            async with asyncio.timeout(limit_s), session.operator(settings, screen) as operator:
-                await _follow(operator.watch(name), screen, name)
-        except TimeoutError:
-            raise DeadlineExceeded(
-                f"{name} has not ended within {deadline}; it goes on", hint=f"'ctl job {name}' shows where it stands"
-            ) from None
+        async with session.operator(settings, screen) as operator:
+            await _follow(operator.watch(name), screen, name, limit_s=limit_s)
 
     session.run(work())
 
@@ -245,7 +249,7 @@ def cancel(
     *,
     reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why, for the record.")] = "",
 ) -> None:
-    """Cancel a job: its workers are stopped, its checkpoints stay.
+    """Cancel a job; its checkpoints stay.
 
     \b
     Examples:

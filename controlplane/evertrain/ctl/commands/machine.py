@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @with_settings
 def version(settings: Settings, screen: Screen) -> None:
-    """Show the version of ctl and of the coordinator, who leads, and how its store is.
+    """Show versions, who leads, and how the store is.
 
     \b
     Examples:
@@ -73,9 +73,9 @@ def doctor(
         str, typer.Option("--etcd", metavar="URL", help="An etcd server to ask as well, e.g. https://etcd1:2379.")
     ] = "",
 ) -> None:
-    """Check this machine and the way to the coordinator; say what to do about what is wrong.
+    """Check this machine and the way to the coordinator.
 
-    Exit 0 when nothing fails; warnings are none.
+    Each line says ok, warn or fail, and what to do about what is wrong. Exit 0 when nothing fails; warnings are none.
 
     \b
     Examples:

@@ -20,7 +20,9 @@ NodeName: TypeAlias = Annotated[str, typer.Argument(metavar="NODE", help="Name o
 
 @with_settings
 def nodes(settings: Settings, screen: Screen) -> None:
-    """List nodes: health, availability, what runs on them, and why they are as they are.
+    """List nodes.
+
+    With health, availability, what runs on them, and why they are as they are.
 
     \b
     Examples:
@@ -54,7 +56,9 @@ def drain_node(
         typer.Option("--deadline", metavar="TIME", help="After that long workers are stopped without having saved."),
     ] = "10m",
 ) -> None:
-    """Take a node out of service: its workers save and leave, no new work comes.
+    """Take a node out of service.
+
+    Its workers save at a step boundary and leave; no new work comes.
 
     \b
     Examples:

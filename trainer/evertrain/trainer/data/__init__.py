@@ -11,7 +11,7 @@ from evertrain.trainer.data.dataset_manifest import (
     build_manifest,
 )
 from evertrain.trainer.data.permutation import KeyedPermutation
-from evertrain.trainer.data.sampler import ElasticSampler, GlobalOrder, OrderChanged, StepBatches
+from evertrain.trainer.data.sampler import ElasticSampler, GlobalOrder, OrderChanged, Plan, StepBatches, read_plan
 from evertrain.trainer.data.windows import ByteWindows
 
 __all__ = [
@@ -29,8 +29,10 @@ __all__ = [
     "GlobalOrder",
     "KeyedPermutation",
     "OrderChanged",
+    "Plan",
     "StepBatches",
     "StepFinding",
     "audit",
     "build_manifest",
+    "read_plan",
 ]

@@ -14,10 +14,12 @@ import json
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+from evertrain.trainer.data.sampler import Plan
 
 FINDINGS_MAX: Final = 20
 _NAME: Final = re.compile(r"g(\d{6,})-rank(\d{5,})\.jsonl")
@@ -74,17 +76,14 @@ class ConsumptionReport:
     @property
     def exact(self) -> bool:
         """Every planned sample of every step was consumed exactly once."""
-        return self.steps > 0 and self.duplicates == 0 and self.missing == 0
+        return self.duplicates == 0 and self.missing == 0
 
 
-def audit(
-    folder: Path, plan: Callable[[int], Sequence[int]], *, first: int = 0, last: int | None = None
-) -> ConsumptionReport:
-    """Compare the kept history below ``folder`` with ``plan`` (ids by step, such as ``GlobalOrder.ids``).
+def audit(folder: Path, plan: Plan) -> ConsumptionReport:
+    """Compare the kept history of the logs in ``folder`` with ``plan``: all of its steps, and no other.
 
     Of each generation those steps are kept that lie before the first step of
-    every later one. Steps ``first`` to ``last`` (exclusive; by default up to
-    the last one logged) must all be there. Raises :class:`BadLog`.
+    every later one. Raises :class:`BadLog`.
     """
     logged = _logged(folder)
     kept: dict[int, list[int]] = {}
@@ -96,9 +95,8 @@ def audit(
         kept.update(staying)
         redone += len(steps) - len(staying)
         bound = min([*steps, *([bound] if bound is not None else [])])
-    end = last if last is not None else max(kept, default=first - 1) + 1
-    compared = [(step, kept.get(step, [])) for step in range(first, end)]
-    findings = [found for step, ids in compared if (found := _compare(step, ids, plan(step))) is not None]
+    compared = [(step, kept.get(step, [])) for step in range(max([plan.steps, *(step + 1 for step in kept)]))]
+    findings = [found for step, ids in compared if (found := _compare(step, ids, plan)) is not None]
     return ConsumptionReport(
         generations=tuple(sorted(logged)),
         steps=len(compared),
@@ -110,8 +108,8 @@ def audit(
     )
 
 
-def _compare(step: int, consumed: Sequence[int], planned: Sequence[int]) -> StepFinding | None:
-    have, want = Counter(consumed), Counter(planned)
+def _compare(step: int, consumed: Sequence[int], plan: Plan) -> StepFinding | None:
+    have, want = Counter(consumed), Counter(plan.order.ids(step) if step < plan.steps else ())
     if have == want:
         return None
     return StepFinding(

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from evertrain.contract.wire import Malformed, from_dict, to_dict
+from evertrain.trainer.data.files import write_whole
 
 
 class DatasetError(ValueError):
@@ -75,9 +76,7 @@ class DatasetManifest:
 
     def save(self, path: Path) -> None:
         """Write it to ``path``, in one piece."""
-        temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-        temporary.write_text(json.dumps(to_dict(self), indent=1))
-        os.replace(temporary, path)
+        write_whole(path, json.dumps(to_dict(self), indent=1).encode())
 
     @classmethod
     def load(cls, path: Path) -> DatasetManifest:

@@ -9,11 +9,15 @@ Errors::
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
+from evertrain.contract.wire import from_dict, to_dict
+from evertrain.trainer.data.files import write_whole
 from evertrain.trainer.data.permutation import KeyedPermutation
 from evertrain.trainer.place import rank_and_world_size
 
@@ -52,6 +56,23 @@ class GlobalOrder:
         permutation = _permutation(self.length, self.seed, epoch)
         offset = place * self.batch
         return [permutation(offset + i) for i in range(first, self.batch if last is None else last)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What a whole job is to train on, small enough to write down: an order and how many steps of it."""
+
+    order: GlobalOrder
+    steps: int
+
+    def save(self, path: Path) -> None:
+        """Write it to ``path``, in one piece."""
+        write_whole(path, json.dumps(to_dict(self)).encode())
+
+
+def read_plan(path: Path) -> Plan:
+    """Read a saved plan back. Raises OSError, or ValueError if it is none."""
+    return from_dict(Plan, json.loads(path.read_bytes()))
 
 
 class ElasticSampler:

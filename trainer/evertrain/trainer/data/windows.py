@@ -40,7 +40,7 @@ class ByteWindows:
 
     def batch(self, ids: Sequence[int]) -> torch.Tensor:
         """The windows of ``ids``, one a row, ``uint8``. Raises :class:`DatasetChanged` if a file shrank."""
-        import torch  # noqa: PLC0415  (the manifest and the windows' count are of use without torch)
+        import torch
 
         rows = bytearray()
         for index in ids:
