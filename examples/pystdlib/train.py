@@ -28,8 +28,8 @@ from torch.nn.functional import cross_entropy, scaled_dot_product_attention
 from torch.nn.parallel import DistributedDataParallel
 
 SEQ_LEN = 64
-GLOBAL_BATCH = 32
-WIDTH, LAYERS, HEADS = 96, 4, 4
+GLOBAL_BATCH = 16
+WIDTH, LAYERS, HEADS = 96, 3, 4
 LEARNING_RATE = 2e-3
 WARMUP_STEPS = 20
 SEED = 17
@@ -138,7 +138,7 @@ def train(steps: int, out: Path, job: trainer.Session) -> None:
     manifest, windows = open_corpus(out)
     sampler = data.ElasticSampler(len(windows), GLOBAL_BATCH, seed=SEED)
     model = build_model(job.rank)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, weight_decay=0.05)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, weight_decay=0.05, fused=True)
     scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, learning_rate_factor(steps))
     state = job.state(
         model=model,

@@ -78,7 +78,7 @@ class Node:
         self, *coordinators: str, options: tuple[str, ...] = (), real: bool = False, env: dict[str, str] | None = None
     ) -> AgentProcess:
         """Start an agent."""
-        program = ["-m", "evertrain.agent.main"] if real else [__file__]
+        program = ["-m", "evertrain.agent.main"] if real else ["-P", __file__]
         given = ["--coordinator", ",".join(coordinators), "--node", "n1", "--state-dir", str(self.state_dir)]
         process = await asyncio.create_subprocess_exec(
             sys.executable,
@@ -103,6 +103,7 @@ class Node:
         owners = set()
         for agent in self.agents:
             await agent.end(signal.SIGKILL)
+            print("".join(agent.text), end="", file=sys.stderr)  # what is no log line, a traceback most likely
         for folder in (self.state_dir / "jobs").glob("*"):
             if launch := folders.read_launch(folder):
                 owners.add(launch.owner)

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 
 from evertrain.contract.jobspec import JobSpec
@@ -31,6 +31,8 @@ PYTHONPATH = os.pathsep.join(str(ROOT / part) for part in ("proto", "agent", "tr
 WARM_S = 60.0
 """Importing torch on a busy machine of two cores."""
 SOON_S = 20.0
+
+_connected: set[LauncherDriver] = set()
 
 Predicate = Callable[[LauncherStatus], bool]
 
@@ -82,6 +84,12 @@ def plain_order(desired: Desired, *, generation: int = 0, term: int = 1) -> Gang
     return GangOrder(term=term, generation=generation, desired=desired)
 
 
+async def hang_up_all() -> None:
+    """Close what a test left open."""
+    for driver in tuple(_connected):
+        await driver.hang_up()
+
+
 class LauncherDriver:
     """An agent's connection to one launcher. Statuses are kept; ``until`` returns the first that fits."""
 
@@ -102,14 +110,17 @@ class LauncherDriver:
         """Connect as soon as the launcher listens, and hear its first status."""
         await listening(self.folder, within_s=within_s)
         self._reader, self._writer = await asyncio.open_unix_connection(str(self.folder / "launcher.sock"))
+        _connected.add(self)
         self._decoder = Decoder(LauncherStatus)
         await self.hear(within_s=within_s)
 
     async def hang_up(self) -> None:
         """Go away without a word, as an agent that was killed."""
+        _connected.discard(self)
         if self._writer is not None:
             self._writer.close()
-            await self._writer.wait_closed()
+            with suppress(OSError):  # the launcher was killed
+                await self._writer.wait_closed()
             self._writer = self._reader = None
 
     async def order(self, order: GangOrder) -> None:

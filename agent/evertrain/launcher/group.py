@@ -12,12 +12,13 @@ from typing import Final
 
 from evertrain.contract.exits import WorkerExit
 from evertrain.contract.launch import GroupState, ProcessExit
-from evertrain.launcher import processes
+from evertrain.launcher import children
+from evertrain.launcher.children import Child
 from evertrain.launcher.failure import explain
 from evertrain.launcher.folder import Folder
 from evertrain.launcher.output import OutputPump
 from evertrain.launcher.policy import LauncherPolicy
-from evertrain.launcher.processes import Child
+from evertrain.launcher.processes import signal_process
 
 NO_FAILURE: Final = frozenset({0, int(WorkerExit.YIELDED)})
 ENDED: Final = frozenset({GroupState.SUCCEEDED, GroupState.YIELDED, GroupState.FAILED, GroupState.STOPPED})
@@ -157,12 +158,12 @@ class LocalGroup:
         loop = asyncio.get_running_loop()
         patient_until = loop.time() + grace_s
         asked: set[int] = set()
-        while strays := processes.reap_strays(self._spared()):
+        while strays := children.reap_strays(self._spared()):
             if loop.time() >= patient_until:
                 log.warning("processes that workers left behind are killed: %s", sorted(strays))
                 for pid in strays:
-                    processes.signal_process(pid, signal.SIGKILL)
+                    signal_process(pid, signal.SIGKILL)
             for pid in strays - asked:
-                processes.signal_process(pid, signal.SIGTERM)
+                signal_process(pid, signal.SIGTERM)
             asked |= strays
-            await processes.any_gone(strays, max(0.0, patient_until - loop.time()) or self._policy.gone_report_s)
+            await children.any_gone(strays, max(0.0, patient_until - loop.time()) or self._policy.gone_report_s)

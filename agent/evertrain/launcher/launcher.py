@@ -30,7 +30,7 @@ from evertrain.contract.launch import (
     LaunchFile,
     StartPhases,
 )
-from evertrain.launcher import processes
+from evertrain.launcher import children
 from evertrain.launcher.doors import AgentDoor, ProbePort, WorkerDoor
 from evertrain.launcher.failure import secret_values
 from evertrain.launcher.fence import Fence
@@ -87,7 +87,7 @@ class Launcher:
     async def run(self) -> None:
         """Serve until an order, a signal or a long idle time ends it; then no process is left."""
         for number in (signal.SIGTERM, signal.SIGINT):
-            self._loop.add_signal_handler(number, self._stop)
+            self._loop.add_signal_handler(number, self._stop, f"told by {number.name}")
         self._loop.add_signal_handler(signal.SIGCHLD, self._child_died)
         try:
             await self._open()
@@ -115,8 +115,7 @@ class Launcher:
         if self._group is not None and not self._group.over:
             await self._group.end(0.0)
         self._nursery.close()
-        await processes.end_children(self._known, self._policy.gone_report_s)
-        self._announcer.edge()
+        await children.end_children(self._known, self._policy.gone_report_s)
         for door in (self._agents, self._workers, self._probe):
             door.close()
 
@@ -170,14 +169,14 @@ class Launcher:
         else:
             self._announcer.progress()
 
-    def _stop(self) -> None:
-        log.info("told to stop by a signal")
+    def _stop(self, why: str) -> None:
+        log.info("it ends: %s", why)
         self._stop_asked = True
         self._turn.set()
 
     def _child_died(self) -> None:
         if not self._nursery.forking:
-            processes.reap_strays(self._known())
+            children.reap_strays(self._known())
 
     def _nursery_changed(self) -> None:
         self._turn.set()
@@ -205,7 +204,9 @@ class Launcher:
             self._idle.cancel()
             self._idle = None
         elif idle and self._idle is None:
-            self._idle = self._loop.call_later(self._policy.idle_s, self._stop)
+            self._idle = self._loop.call_later(
+                self._policy.idle_s, self._stop, f"{self._policy.idle_s:g} s without workers and without an agent"
+            )
 
     # The loop.
 

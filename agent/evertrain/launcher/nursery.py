@@ -14,13 +14,13 @@ from dataclasses import dataclass
 
 from evertrain.contract.launch import LauncherState, LaunchFile
 from evertrain.contract.wire import encode
+from evertrain.launcher.children import Child
 from evertrain.launcher.failure import last_words, redact
 from evertrain.launcher.folder import Folder
 from evertrain.launcher.messages import Fork, TakeSeat
 from evertrain.launcher.output import RotatingFile
 from evertrain.launcher.policy import LauncherPolicy
 from evertrain.launcher.ports import BoundPorts, MeetingPorts, PortUnusable, StoreKeeper
-from evertrain.launcher.processes import Child
 from evertrain.launcher.sparelink import ForkUnavailable, SpareLink
 
 log = logging.getLogger(__name__)
@@ -124,6 +124,7 @@ class Nursery:
             recruit.line.close()
         if self._ports is not None:
             self._ports.close()
+            self._ports = None
 
     async def _fill(self) -> None:
         """Fork what is missing. Raises :class:`ForkUnavailable`."""

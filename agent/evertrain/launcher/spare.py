@@ -147,6 +147,8 @@ class Spare:
             error_file=str(self._folder.error_file(order.generation, seat.rank)),
             agent_store=bool(spec.script),
         )
+        # What ps and top show; the command line stays the spare's.
+        Path("/proc/self/comm").write_text(f"rank{seat.rank}-g{order.generation}")
         if spec.command:
             worker.run_command(spec.command, environment)
         worker.run_script(spec.script, spec.args, environment)

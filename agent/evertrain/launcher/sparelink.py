@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final, assert_never
 
 from evertrain.contract.wire import Decoder, WireError, encode
+from evertrain.launcher.children import Child
 from evertrain.launcher.folder import Folder
 from evertrain.launcher.messages import (
     SPARE_WORDS,
@@ -24,7 +25,6 @@ from evertrain.launcher.messages import (
     Warm,
 )
 from evertrain.launcher.output import OutputPump, RotatingFile
-from evertrain.launcher.processes import Child
 from evertrain.launcher.spare import CONTROL, START
 
 RESET: Final = tuple(sorted(signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}))

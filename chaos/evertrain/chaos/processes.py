@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
-
-from evertrain.contract import environ
 
 PROC: Final = Path("/proc")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """One process with what its environment says of it."""
+    """One process."""
 
     pid: int
-    env: Mapping[str, str]
     argv: tuple[str, ...]
 
 
@@ -34,19 +32,20 @@ def owned_by(mark: str) -> Iterator[Found]:
         except OSError:
             continue  # gone meanwhile, or not ours to look at
         if mark in raw or mark in argv:
-            env = dict(item.partition("=")[::2] for item in raw.split("\0") if "=" in item)
-            yield Found(pid=int(entry.name), env=env, argv=tuple(argv.split("\0")))
+            yield Found(pid=int(entry.name), argv=tuple(argv.split("\0")))
 
 
-def worker(mark: str, *, job: str, rank: int) -> int | None:
-    """Pid of the process that runs ``rank`` of ``job`` now: the newest generation's."""
-    found = [
-        each
-        for each in owned_by(mark)
-        if each.env.get(environ.JOB) == job and each.env.get("RANK") == str(rank) and environ.GENERATION in each.env
-    ]
-    newest = max(found, key=lambda each: (int(each.env[environ.GENERATION]), -each.pid), default=None)
-    return None if newest is None else newest.pid
+def worker(mark: str, *, rank: int) -> int | None:
+    """Pid of the process that runs ``rank`` now, in the newest generation, by the name that its launcher gave it."""
+    found: list[tuple[int, int]] = []
+    for each in owned_by(mark):
+        try:
+            name = (PROC / str(each.pid) / "comm").read_text().strip()
+        except OSError:
+            continue  # gone meanwhile
+        if match := re.fullmatch(rf"rank{rank}-g(\d+)", name):
+            found.append((int(match[1]), each.pid))
+    return max(found)[1] if found else None
 
 
 def kill(pids: list[int]) -> None:

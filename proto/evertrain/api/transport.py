@@ -31,6 +31,7 @@ SERVER_OPTIONS: Final = (
     *OPTIONS,
     ("grpc.http2.min_recv_ping_interval_without_data_ms", 1_000),
     ("grpc.so_reuseport", 0),
+    ("grpc.http2.max_ping_strikes", 0),
 )
 
 

@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
+
 from evertrain.ctl.main import app
 from support.operator import OperatorServer, World, a_job, a_node, an_event
-from typer.testing import CliRunner
 
 CTL = [sys.executable, "-c", "from evertrain.ctl.main import main; main()"]
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from evertrain.api.v1 import operator_pb2
 from evertrain.ctl.plain import plain
 from support.operator import OperatorServer, World, a_job, a_node, an_event

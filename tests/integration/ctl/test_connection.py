@@ -8,6 +8,7 @@ from pathlib import Path
 
 import grpc
 import pytest
+
 from evertrain.api.transport import Tls
 from evertrain.api.v1 import operator_pb2
 from support.certificates import Authority

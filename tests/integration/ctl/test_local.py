@@ -6,11 +6,12 @@ import os
 import signal
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+
 from evertrain.ctl.failures import DeadlineExceeded, InvalidInput, NoCoordinator, Refused
 from evertrain.ctl.local import processes, state
 from evertrain.ctl.local.down import stop
@@ -18,7 +19,7 @@ from evertrain.ctl.local.up import Programs, Wanted, start
 from evertrain.ctl.settings import Given, settle
 from evertrain.ctl.where import addresses
 
-SUPPORT = Path(__file__).parents[2] / "support"
+TESTS = Path(__file__).parents[2]
 
 
 class Notes(list[str]):
@@ -49,18 +50,18 @@ def wanted(folder: Path, tmp_path: Path) -> Wanted:
         nodes=2,
         slots=1,
         programs=Programs(
-            coordinator=(sys.executable, str(SUPPORT / "operator.py"), *registered),
-            agent=(sys.executable, str(SUPPORT / "local_agent.py"), *registered),
+            coordinator=(sys.executable, "-m", "support.operator", *registered),
+            agent=(sys.executable, "-m", "support.local_agent", *registered),
         ),
         deadline_s=60.0,
-        env={**os.environ, "PYTHONPATH": str(SUPPORT.parent)},
+        env={**os.environ, "PYTHONPATH": str(TESTS)},
     )
 
 
 @pytest.fixture
-async def cluster(wanted: Wanted) -> AsyncIterator[state.LocalCluster]:
+async def cluster(wanted: Wanted) -> state.LocalCluster:
     """A cluster that runs."""
-    yield await start(wanted, Notes())
+    return await start(wanted, Notes())
 
 
 def pid_of(cluster: state.LocalCluster, name: str) -> int:
@@ -89,7 +90,7 @@ async def test_up_waits_for_all_and_other_commands_find_the_coordinator(wanted: 
 
 
 async def test_a_second_up_is_refused_and_harms_nothing(wanted: Wanted, cluster: state.LocalCluster) -> None:
-    with pytest.raises(Refused, match="already runs in .*: coordinator, n1 and n2"):
+    with pytest.raises(Refused, match=r"already runs in .*: coordinator, n1 and n2"):
         await start(wanted, Notes())
     found = state.find(wanted.folder)
     assert found is not None

@@ -7,6 +7,7 @@ import signal
 from pathlib import Path
 
 import pytest
+
 from evertrain.api.v1 import operator_pb2
 from support.operator import Fault, OperatorServer, a_job
 

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 from evertrain.contract.jobspec import JobSpec, LogPolicy
-from support.launcher import Stage, launch_file, launcher_process
+from support.launcher import Stage, hang_up_all, launch_file, launcher_process
+
+
+@pytest.fixture(autouse=True)
+async def _no_connection_stays_open() -> AsyncIterator[None]:
+    yield
+    await hang_up_all()
 
 
 @pytest.fixture

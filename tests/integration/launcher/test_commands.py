@@ -78,7 +78,6 @@ async def test_a_command_gets_the_whole_contract_in_its_environment(tmp_path: Pa
         driver = await connected(folder)
         await driver.order(run_order(3, port=await driver.port(), restore="/ckpt/7"))
         status = await driver.group(GroupState.SUCCEEDED, generation=3)
-        await driver.hang_up()
     assert [(gone.rank, gone.code, gone.message) for gone in status.exits] == [(0, 0, "")]
     got = json.loads(out.read_text())
     assert got["COLOR"] == "blue"
@@ -101,7 +100,6 @@ async def test_a_failed_worker_is_told_before_the_others_are_stopped(run_python:
     last = await driver.until(lambda status: len(status.exits) == 2)
     assert last.group is GroupState.FAILED
     assert last.exits[1].stopped_by_us
-    await driver.hang_up()
 
 
 async def test_a_killed_worker_is_told_within_milliseconds_and_the_next_generation_starts(
@@ -118,7 +116,6 @@ async def test_a_killed_worker_is_told_within_milliseconds_and_the_next_generati
     status = await driver.group(GroupState.RUNNING, generation=2)
     assert status.exits == ()
     assert 0 < status.phases.stopped_s < status.phases.forked_s
-    await driver.hang_up()
 
 
 async def test_a_worker_that_ignores_sigterm_is_killed_after_the_grace(run_python: RunPython) -> None:
@@ -130,7 +127,6 @@ async def test_a_worker_that_ignores_sigterm_is_killed_after_the_grace(run_pytho
     assert asyncio.get_running_loop().time() - began >= 0.3
     assert [(gone.code, gone.stopped_by_us) for gone in status.exits] == [(-signal.SIGKILL, True)]
     assert "killed by SIGKILL; last line: up" in status.exits[0].message
-    await driver.hang_up()
 
 
 async def test_a_stopped_process_ends_at_sigterm_all_the_same(run_python: RunPython) -> None:
@@ -139,7 +135,6 @@ async def test_a_stopped_process_ends_at_sigterm_all_the_same(run_python: RunPyt
     await driver.order(plain_order(Desired.PREPARE, generation=1))
     status = await driver.group(GroupState.STOPPED, generation=1)
     assert status.exits[0].code == -signal.SIGTERM
-    await driver.hang_up()
 
 
 async def test_a_worker_that_saves_at_sigterm_has_the_time_for_it(run_python: RunPython) -> None:
@@ -149,7 +144,6 @@ async def test_a_worker_that_saves_at_sigterm_has_the_time_for_it(run_python: Ru
     status = await driver.group(GroupState.STOPPED, generation=1)
     assert status.exits[0].code == 0
     assert driver.log(0).endswith("up\nsaved\n")
-    await driver.hang_up()
 
 
 async def test_a_daemon_that_left_its_worker_ends_with_the_group(run_python: RunPython, tmp_path: Path) -> None:
@@ -173,7 +167,6 @@ async def test_a_daemon_that_left_its_worker_ends_with_the_group(run_python: Run
     await driver.order(run_order(2, port=await driver.port(), nproc=2))
     await driver.group(GroupState.RUNNING, generation=2)
     await gone(daemon, within_s=0.0)
-    await driver.hang_up()
 
 
 async def test_an_orphan_that_dies_while_the_workers_run_is_reaped(run_python: RunPython, tmp_path: Path) -> None:
@@ -192,7 +185,6 @@ async def test_an_orphan_that_dies_while_the_workers_run_is_reaped(run_python: R
     children = Path(f"/proc/{driver.status.pid}/task/{driver.status.pid}/children").read_text().split()
     # The launcher's zombie would be one more child beside the worker, the spare and, in a moment, its next recruit.
     assert note.read_text() not in children
-    await driver.hang_up()
 
 
 async def test_the_same_order_again_changes_nothing_and_an_ended_generation_is_not_run_again(
@@ -209,7 +201,6 @@ async def test_the_same_order_again_changes_nothing_and_an_ended_generation_is_n
     status = await driver.group(GroupState.RUNNING, generation=2)
     assert driver.log(0).count("--- generation 1") == 1
     assert status.term == 1
-    await driver.hang_up()
 
 
 @pytest.mark.parametrize("stale", [run_order(4, port=1, term=2), run_order(6, port=1, term=1)])
@@ -224,7 +215,6 @@ async def test_an_order_of_an_older_term_or_generation_is_refused(run_python: Ru
     status = await driver.group(GroupState.RUNNING, generation=7)
     assert {status.generation for _, status in driver.statuses} == {0, 5, 7}
     assert status.term == 2
-    await driver.hang_up()
 
 
 async def test_workers_go_on_without_an_agent_and_a_new_one_hears_the_whole_state(run_python: RunPython) -> None:
@@ -238,7 +228,6 @@ async def test_workers_go_on_without_an_agent_and_a_new_one_hears_the_whole_stat
     await again.connect()
     status = await again.group(GroupState.FAILED, generation=1)
     assert {gone.pid for gone in status.exits} <= set(workers)
-    await again.hang_up()
 
 
 async def test_bytes_that_are_no_message_close_that_connection_alone(run_python: RunPython) -> None:
@@ -252,7 +241,6 @@ async def test_bytes_that_are_no_message_close_that_connection_alone(run_python:
     await other.hang_up()
     await driver.order(plain_order(Desired.PREPARE, generation=1))
     await driver.group(GroupState.STOPPED, generation=1)
-    await driver.hang_up()
 
 
 async def test_stop_ends_the_workers_and_then_the_launcher(tmp_path: Path) -> None:
@@ -266,7 +254,6 @@ async def test_stop_ends_the_workers_and_then_the_launcher(tmp_path: Path) -> No
         for pid in pids:
             await gone(pid)
         assert process.wait(timeout=SOON_S) == 0
-        await driver.hang_up()
     assert sorted(path.name for path in folder.iterdir()) == ["errors", "launch.json", "launcher.log", "logs"]
 
 
@@ -280,28 +267,24 @@ async def test_sigterm_to_the_launcher_is_stop(tmp_path: Path) -> None:
         assert [(gone.pid, gone.code) for gone in status.exits] == [(worker, -signal.SIGTERM)]
         await gone(process.pid)
         assert process.wait(timeout=SOON_S) == 0
-        await driver.hang_up()
 
 
 async def test_no_worker_survives_a_launcher_that_was_killed(tmp_path: Path) -> None:
     folder = tmp_path / "c"
     spec = JobSpec(name="job", command=("python3", "-uc", SLEEP_DEAF), nproc_per_node=3)
     with launcher_process(folder, launch_file(spec)) as process:
-        driver = await running(folder, nproc=3)
+        await running(folder, nproc=3)
         children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
         assert len(workers_of(process.pid)) == 3
         process.kill()
         for child in map(int, children):
             await gone(child)
-        await driver.hang_up()
-    with launcher_process(folder, launch_file(spec)):  # its sockets are left behind and in nobody's way
-        again = LauncherDriver(folder)
-        identity = from_dict(LauncherIdentity, json.loads((folder / "launcher.json").read_bytes()))
-        assert identity.pid == process.pid, "still the dead one's, until the new one listens"
-        await contains(folder / "launcher.log", "spare", within_s=SOON_S)
-        await again.connect()
-        await again.until(lambda status: status.state is LauncherState.READY and status.pid != process.pid)
-        await again.hang_up()
+    dead = from_dict(LauncherIdentity, json.loads((folder / "launcher.json").read_bytes()))
+    assert dead.pid == process.pid
+    (folder / "launcher.json").unlink()  # as an agent does that finds its launcher dead
+    with launcher_process(folder, launch_file(spec)) as process:  # the dead one's sockets are in nobody's way
+        driver = await connected(folder)
+        assert driver.status.pid == process.pid
 
 
 async def test_an_idle_launcher_without_an_agent_ends(tmp_path: Path) -> None:
@@ -321,7 +304,6 @@ async def test_a_second_launcher_in_the_folder_is_refused(run_python: RunPython)
         assert b"another launcher runs in" in second.stderr.read()
         assert second.wait(timeout=SOON_S) == 1
     assert driver.status.pid != second.pid
-    await driver.hang_up()
 
 
 async def test_the_probe_port_tells_who_is_alive(run_python: RunPython) -> None:
@@ -331,7 +313,6 @@ async def test_the_probe_port_tells_who_is_alive(run_python: RunPython) -> None:
         assert await reader.read() == f"{driver.status.launcher_id}\n".encode()
         writer.close()
         await writer.wait_closed()
-    await driver.hang_up()
 
 
 async def test_an_address_that_is_not_of_this_machine_breaks_the_launcher_with_its_reason(tmp_path: Path) -> None:
@@ -342,7 +323,6 @@ async def test_an_address_that_is_not_of_this_machine_breaks_the_launcher_with_i
         await driver.connect()
         assert driver.status.state is LauncherState.BROKEN
         assert driver.status.error.startswith("cannot listen on 192.0.2.1")
-        await driver.hang_up()
 
 
 async def test_rank_0_can_listen_on_the_reserved_port_and_nobody_else_gets_it(run_python: RunPython) -> None:
@@ -357,7 +337,6 @@ async def test_rank_0_can_listen_on_the_reserved_port_and_nobody_else_gets_it(ru
     await driver.order(run_order(1, port=port))
     status = await driver.group(GroupState.SUCCEEDED, generation=1)
     assert status.master_port not in (0, port)
-    await driver.hang_up()
 
 
 async def test_a_program_that_does_not_exist_fails_with_the_shells_code_and_its_name(tmp_path: Path) -> None:
@@ -368,7 +347,6 @@ async def test_a_program_that_does_not_exist_fails_with_the_shells_code_and_its_
         status = await driver.group(GroupState.FAILED, generation=1)
         assert status.exits[0].code == 127
         assert "cannot start /no/such/program: no such program" in status.exits[0].message
-        await driver.hang_up()
 
 
 async def test_logs_rotate_and_the_last_line_of_a_killed_worker_is_kept(run_python: RunPython) -> None:
@@ -385,7 +363,6 @@ async def test_logs_rotate_and_the_last_line_of_a_killed_worker_is_kept(run_pyth
     lines = "".join(texts).splitlines()
     assert lines[-1] == "the end"
     assert lines[:-1] == [f"line {i:04}" for i in range(1000 - len(lines) + 1, 1000)]
-    await driver.hang_up()
 
 
 async def test_secrets_do_not_leave_in_a_message(run_python: RunPython) -> None:
@@ -394,7 +371,6 @@ async def test_secrets_do_not_leave_in_a_message(run_python: RunPython) -> None:
     await driver.order(run_order(1, port=await driver.port()))
     status = await driver.group(GroupState.FAILED, generation=1)
     assert status.exits[0].message == "denied: [redacted] at https://me:[redacted]@host, Bearer [redacted]"
-    await driver.hang_up()
 
 
 async def test_a_grandchild_that_holds_the_pipe_open_delays_nothing(run_python: RunPython) -> None:
@@ -405,7 +381,6 @@ async def test_a_grandchild_that_holds_the_pipe_open_delays_nothing(run_python: 
     assert (status.exits[0].code, status.exits[0].message) == (7, "bye")
     await driver.order(run_order(2, port=await driver.port()))
     await driver.group(GroupState.FAILED, generation=2)
-    await driver.hang_up()
 
 
 async def test_a_recruit_that_is_killed_is_replaced(run_python: RunPython) -> None:
@@ -417,4 +392,3 @@ async def test_a_recruit_that_is_killed_is_replaced(run_python: RunPython) -> No
     await driver.order(run_order(1, port=await driver.port()))
     status: LauncherStatus = await driver.group(GroupState.RUNNING, generation=1)
     assert status.exits == ()
-    await driver.hang_up()

@@ -1,1 +1,1 @@
-"""``make demo``: a real cluster on this machine, a real training run, real SIGKILLs, and the proof of what came back."""
+"""``make demo``: a real cluster on this machine, a real training run, real SIGKILLs, the proof of what came back."""

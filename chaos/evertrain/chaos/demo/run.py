@@ -103,7 +103,7 @@ def _wanted(folder: Path) -> up.Wanted:
 
 
 def _spec(options: Options, folder: Path) -> JobSpec:
-    spec = load(options.job)
+    spec = load(options.job).spec
     spare = ("--steps", str(options.steps), "--out", str(folder / "run"))
     return replace(spec, args=spare, checkpoint=replace(spec.checkpoint, dir=str(folder / "checkpoints")))
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from evertrain.api.v1 import operator_pb2
 from evertrain.chaos import processes
 from evertrain.ctl.local import processes as daemons
-from evertrain.ctl.local import state
+from evertrain.ctl.local import state, up
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +39,7 @@ class Script:
     say: Callable[[str], None]
     faults: list[Fault] = field(default_factory=list)
     returned_at_ns: int = 0
+    _lost: str = ""
 
     def advance(self, job: operator_pb2.Job) -> None:
         """Do what is due at the job's present step; each thing once, and only to a gang that runs."""
@@ -57,7 +59,7 @@ class Script:
 
     def _kill_worker(self, job: operator_pb2.Job) -> None:
         rank = job.world_size // 2
-        pid = processes.worker(str(self.folder), job=job.name, rank=rank)
+        pid = processes.worker(str(self.folder), rank=rank)
         if pid is None:
             return  # it is just being replaced; the next look finds it
         at_ns = time.time_ns()
@@ -80,8 +82,6 @@ class Script:
         )
         self._lost = node
 
-    _lost: str = ""
-
     def _note(self, name: str, job: operator_pb2.Job, at_ns: int) -> None:
         self.faults.append(Fault(name=name, step=job.step, at_ns=at_ns, generation=job.generation))
         self.say(f"{name} at step {job.step}")
@@ -97,14 +97,9 @@ class Script:
 
 def respawn(folder: Path, cluster: state.LocalCluster, gone: state.LocalProcess) -> None:
     """Start an agent of the cluster again, as a service manager would, and record its new process."""
-    import os
-    from dataclasses import replace
-
-    from evertrain.ctl.local.up import installed_programs
-
     home = state.nodes_dir(folder) / gone.name
     argv = (
-        *installed_programs().agent,
+        *up.installed_programs().agent,
         "--coordinator",
         cluster.coordinator,
         "--node",

@@ -106,7 +106,7 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
             await self._take(leader, session, first)
             async for request in requests:
                 await self._take(leader, session, request)
-            session.close("its agent ended the stream")
+            session.close("its stream ended")
         except MirrorError as err:
             log.warning("a node reports what this version does not know", node=session.node, error=str(err))
             session.close(f"it reports what this version does not know: {err}")
