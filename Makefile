@@ -44,14 +44,15 @@ demo: setup ## Train on this machine, kill a worker and a node meanwhile, watch 
 test: setup etcd ## Run the whole test suite
 	@$(BIN)/python -m pytest $(PYTEST)
 
-check: setup ## Formatting, lint, types, import contracts, generated stubs, tidy limits
-	@echo "ruff format";  $(BIN)/ruff format --check --quiet . || \
-	    { echo "error: not formatted, run \`make format\`:" >&2; $(BIN)/ruff format --check . >&2; exit 1; }
-	@echo "ruff check";   $(BIN)/ruff check --quiet .
-	@echo "mypy";         $(BIN)/mypy --no-error-summary
-	@echo "imports";      $(BIN)/lint-imports
-	@echo "stubs";        $(BIN)/python tools/gen_proto.py --check
-	@echo "tidy";         $(BIN)/python -m pytest -q tests/unit/test_tidy.py tests/unit/test_architecture.py
+check: setup ## Formatting, lint, types, import contracts, generated stubs, tidy limits; tells all that is wrong
+	@wrong=(); step() { echo "-- $$*"; "$$@" || wrong+=("$$*"); }; \
+	step $(BIN)/ruff format --check . ; \
+	step $(BIN)/ruff check --quiet --output-format concise . ; \
+	step $(BIN)/mypy ; \
+	step $(BIN)/lint-imports --no-logo ; \
+	step $(BIN)/python tools/gen_proto.py --check ; \
+	step $(BIN)/python -m pytest -q tests/unit/test_tidy.py tests/unit/test_architecture.py ; \
+	if [ $${#wrong[@]} -gt 0 ]; then printf 'error: failed: %s\n' "$${wrong[@]}" >&2; exit 1; fi
 
 proto: setup ## Generate the protobuf stubs
 	@$(BIN)/python tools/gen_proto.py
@@ -67,7 +68,7 @@ bench-recovery: setup ## Time from SIGKILL to the first new step, ours and torch
 	@$(BIN)/python -m bench.recovery $(if $(REPEAT),--repeat $(REPEAT))
 
 bench-trainer: setup ## Cost of the trainer library for each step on the healthy path
-	@$(BIN)/python -m bench.trainer
+	@$(BIN)/python -m bench.trainer_overhead
 
 bench-agent: setup ## Memory and processor time of an idle agent
 	@$(BIN)/python -m bench.agent_idle

@@ -24,7 +24,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests"))
 
-from evertrain.contract.launch import Desired, GroupState, LauncherStatus  # noqa: E402
+from evertrain.contract.launch import Desired, GroupState, LauncherState, LauncherStatus  # noqa: E402
 from support.agent_process import Node, a_node  # noqa: E402 - the path above leads there
 from support.coordinator import ScriptedCoordinator, ScriptedSession, job_order  # noqa: E402
 
@@ -84,7 +84,7 @@ async def failures(node: Node, session: ScriptedSession, conditions: dict[str, o
     """Print how long a failure's report, and an order that answers it, take through the agent."""
     reports, orders = [], []
     session.order(job_order("j-1"))
-    await session.status("j-1")
+    await session.status("j-1", lambda each: each.state is LauncherState.READY)
     for generation in range(1, count + 1):
         begun = time.perf_counter()
         session.order(job_order("j-1", Desired.RUN, generation=generation))

@@ -71,7 +71,7 @@ class Evertrain:
             "script": str(SCRIPT),
             "args": list(script_arguments(self._layout.folder / "checkpoint.pt")),
             "workdir": str(ROOT),
-            "env": {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "PYTHONUNBUFFERED": "1"},
+            "env": {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"},
             "nodes": {"min": nodes - 1 if self._elastic else nodes, "max": nodes},
             "nproc_per_node": self._layout.workers_per_node,
             "retry": {"max_failures": 1000, "max_without_progress": 1000},
@@ -87,10 +87,15 @@ class Evertrain:
             raise NoProgress(f"ctl submit failed with {done.returncode}: {done.stderr.strip() or done.stdout.strip()}")
 
     def node_processes(self, node: int) -> list[int]:
-        """The node's agent, its launcher, which has no parent to be found by, the spare and the workers."""
+        """The node's launcher, spare and workers, and its agent last.
+
+        A host is lost at once. Signals go out one by one, and an agent that was
+        killed first could be noticed while its launcher still answers.
+        """
         identities = (self._layout.folder / f"node{node}").glob("jobs/*/launcher.json")
-        roots = [self._processes[1 + node].pid, *(json.loads(path.read_text())["pid"] for path in identities)]
-        return list(dict.fromkeys(pid for root in roots for pid in machine.descendants(root)))
+        roots = [*(json.loads(path.read_text())["pid"] for path in identities), self._processes[1 + node].pid]
+        victims = dict.fromkeys(pid for root in roots for pid in machine.descendants(root))
+        return [*(pid for pid in victims if pid != roots[-1]), roots[-1]]
 
     def stop(self) -> None:
         """End everything at once; the benchmark has what it wanted."""

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+_REPORT = re.compile(rb'\{"rank"[^{}]*\}')
 WATCH_S = 0.005
 """Between two looks while a fault is to hit an exact step."""
 WAIT_S = 0.05
@@ -39,8 +41,8 @@ class _Tail:
 
     def read(self) -> Iterator[Step]:
         *lines, self._partial = (self._partial + self._file.read()).split(b"\n")
-        # Torch's own warnings share the file.
-        return (_parse(line) for line in lines if line.startswith(b'{"') and b'"time_ns"' in line)
+        # Torch's warnings share the file, and a killed worker's last line may lack its end.
+        return (_parse(report) for line in lines for report in _REPORT.findall(line))
 
     def close(self) -> None:
         """Let go of the file."""

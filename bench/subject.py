@@ -39,7 +39,7 @@ class Subject(Protocol):
         ...
 
     def node_processes(self, node: int) -> list[int]:
-        """All that runs on a node, launchers first: killing it is losing the node."""
+        """All that runs on a node, in the order in which signals are sent: killing it is losing the node."""
         ...
 
     def stop(self) -> None:
@@ -58,7 +58,7 @@ def environment(mark: str, **extra: str) -> dict[str, str]:
         for name, value in os.environ.items()
         if not name.startswith(("TORCH", "MASTER_", "EVERTRAIN_", "PYTHON"))
     }
-    fixed = {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "PYTHONUNBUFFERED": "1", MARK: mark}
+    fixed = {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", MARK: mark}
     return {**kept, **fixed, **extra}
 
 

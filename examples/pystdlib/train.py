@@ -21,11 +21,12 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from evertrain import trainer
-from evertrain.trainer import data
 from torch import nn
 from torch.nn.functional import cross_entropy, scaled_dot_product_attention
 from torch.nn.parallel import DistributedDataParallel
+
+from evertrain import trainer
+from evertrain.trainer import data
 
 SEQ_LEN = 64
 GLOBAL_BATCH = 16

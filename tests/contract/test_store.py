@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Protocol
 
 import pytest
+
 from evertrain.controlplane.store.api import (
     CANDIDATE_BYTES_MAX,
     COMMIT_BYTES_MAX,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+
 from evertrain.controlplane.store.api import Key, Kind, LeaseLost, Revision, Unavailable, Write
 from evertrain.controlplane.store.memory import MemoryServer, MemoryStore
 from support.clock import ManualClock

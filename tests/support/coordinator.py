@@ -8,6 +8,7 @@ from typing import Any
 
 import grpc
 import grpc.aio
+
 from evertrain.agent.model import JobOrder
 from evertrain.api.mirror import from_message, to_message
 from evertrain.api.transport import LEADER_KEY, SERVER_OPTIONS

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import shutil
 import signal
 import socket
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
+
 from evertrain.controlplane.store.api import Store
 from evertrain.controlplane.store.open import StoreOptions, open_store
 
@@ -83,6 +85,12 @@ class EtcdServer:
         if not self._serving.wait(START_DEADLINE_S) or self._process is None or self._process.poll() is not None:
             raise RuntimeError(f"etcd {self.name} doesn't serve:\n" + "\n".join(self._log))
 
+    def watchers(self) -> int:
+        """How many watches it serves now."""
+        with urllib.request.urlopen(f"http://{self.endpoint}/metrics", timeout=START_DEADLINE_S) as answer:
+            metrics = dict(line.decode().rsplit(" ", 1) for line in answer if not line.startswith(b"#"))
+        return int(float(metrics["etcd_debugging_mvcc_watcher_total"]))
+
     def kill(self) -> None:
         """SIGKILL; whatever it had not synced is lost. Idempotent."""
         if self._process is not None:
@@ -93,16 +101,17 @@ class EtcdServer:
             self._process = None
 
     def pause(self) -> None:
-        """SIGSTOP: it keeps its connections and answers nothing."""
-        self._signal(signal.SIGSTOP)
+        """SIGSTOP: it keeps its connections and answers nothing, from this call's end on."""
+        os.waitid(os.P_PID, self._signal(signal.SIGSTOP), os.WSTOPPED)
 
     def resume(self) -> None:
         """SIGCONT."""
         self._signal(signal.SIGCONT)
 
-    def _signal(self, number: signal.Signals) -> None:
+    def _signal(self, number: signal.Signals) -> int:
         assert self._process is not None, "not running"
         self._process.send_signal(number)
+        return self._process.pid
 
     def _read_log(self, process: subprocess.Popen[str], serving: threading.Event) -> None:
         assert process.stderr is not None

@@ -24,7 +24,7 @@ from evertrain.contract.launch import (
     LaunchFile,
 )
 from evertrain.contract.wire import Decoder, encode, to_dict
-from support.files import appeared
+from support.files import appeared, folder_until
 
 ROOT = Path(__file__).resolve().parents[2]
 PYTHONPATH = os.pathsep.join(str(ROOT / part) for part in ("proto", "agent", "trainer"))
@@ -187,11 +187,11 @@ class Stage:
     _generations = itertools.count(1)
 
     def __init__(self, folder: Path, script: Path) -> None:
-        self.folder, self._script = folder, script
+        self.folder, self.script = folder, script
 
     def play(self, text: str) -> int:
         """Write the script that the next generation runs; the number of that generation."""
-        self._script.write_text(text)
+        self.script.write_text(text)
         return next(self._generations)
 
     @asynccontextmanager
@@ -203,6 +203,17 @@ class Stage:
             yield driver
         finally:
             await driver.hang_up()
+
+    async def wrote(self, rank: int, generation: int, text: str, *, within_s: float) -> str:
+        """Wait until a rank has written ``text`` in a generation; all it wrote."""
+        file = self.folder / "logs" / f"rank{rank}.log"
+        await folder_until(
+            file.parent,
+            lambda: file.exists() and text in self.output(rank, generation),
+            what=f"{file} has no {text!r} of generation {generation}",
+            within_s=within_s,
+        )
+        return self.output(rank, generation)
 
     def output(self, rank: int, generation: int) -> str:
         """What a rank wrote in a generation."""

@@ -9,8 +9,9 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import Any, Union
 
-from evertrain.contract.wire import field_types
 from hypothesis import strategies as st
+
+from evertrain.contract.wire import field_types
 
 
 def instances(kind: type, *, bits: int = 64) -> st.SearchStrategy[Any]:

@@ -19,6 +19,7 @@ from typing import Any, Self, TypeVar
 
 import grpc
 import grpc.aio
+
 from evertrain.api.transport import LEADER_KEY, SERVER_OPTIONS, Tls, listen
 from evertrain.api.v1 import job_pb2, operator_pb2, operator_pb2_grpc
 
@@ -346,6 +347,14 @@ def a_job(name: str = "tiny-lm", **fields: Any) -> operator_pb2.Job:
         failures=1,
         steps_lost=8,
     )
+    _remember(job)
+    for key, value in fields.items():
+        setattr(job, key, value)
+    return job
+
+
+def _remember(job: operator_pb2.Job) -> None:
+    """Two generations and a checkpoint."""
     job.history.add(
         generation=1,
         nodes=4,
@@ -383,9 +392,6 @@ def a_job(name: str = "tiny-lm", **fields: Any) -> operator_pb2.Job:
         save_s=1.5,
         state=operator_pb2.CHECKPOINT_STATE_VERIFIED,
     )
-    for key, value in fields.items():
-        setattr(job, key, value)
-    return job
 
 
 def a_node(name: str, **fields: Any) -> operator_pb2.Node:

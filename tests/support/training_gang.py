@@ -21,10 +21,11 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch import nn
+
 from evertrain import trainer
 from evertrain.contract.wire import from_dict
 from evertrain.trainer.writing import SavePoint
-from torch import nn
 
 WAIT_S = 60.0
 SAMPLES, BATCH = 400, 8

@@ -47,6 +47,15 @@ def test_a_line_that_is_written_in_two_parts_is_read_once_and_whole(tmp_path: Pa
         assert log.latest[10].step == 3
 
 
+def test_a_report_is_read_although_a_killed_workers_last_line_runs_into_it(tmp_path: Path) -> None:
+    cut = step(0, 3, pid=10, time_ns=1).strip()
+    (tmp_path / "rank0.log").write_text(f"{cut[:30]}{cut}--- generation 2 ---\n{step(0, 1, pid=20, time_ns=2)}")
+    with closing(StepLog(tmp_path, "rank*.log")) as log:
+        log.find()
+        log.read()
+    assert sorted(log.latest) == [10, 20]
+
+
 def test_a_gang_that_never_steps_is_told_with_the_last_step_seen(tmp_path: Path) -> None:
     (tmp_path / "rank0.log").write_text(step(0, 7, pid=10, time_ns=1))
     expected = r"no gang of 4 made a step within 0 s; last step: .*step=7.*rank0.log"

@@ -8,11 +8,12 @@ from enum import StrEnum
 from typing import Any
 
 import pytest
+from google.protobuf.message import Message
+from hypothesis import given, settings
+
 from evertrain.api import mirror
 from evertrain.api.v1 import agent_pb2, job_pb2, operator_pb2
 from evertrain.contract import jobspec, launch
-from google.protobuf.message import Message
-from hypothesis import given, settings
 from support.messages import instances
 
 PAIRS: tuple[tuple[type, type[Message]], ...] = (

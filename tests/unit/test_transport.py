@@ -9,6 +9,7 @@ from pathlib import Path
 import grpc
 import grpc.aio
 import pytest
+
 from evertrain.api import transport
 from evertrain.api.transport import Tls, TransportError
 from evertrain.api.v1 import operator_pb2, operator_pb2_grpc

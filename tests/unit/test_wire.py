@@ -9,9 +9,10 @@ import struct
 from typing import Any
 
 import pytest
-from evertrain.contract import beacon, jobspec, launch, wire
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+from evertrain.contract import beacon, jobspec, launch, wire
 from support.messages import instances
 
 MESSAGES = (*beacon.WORKER_REPORTS, beacon.Wish, launch.GangOrder, launch.LauncherStatus, jobspec.JobSpec)

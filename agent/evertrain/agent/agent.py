@@ -10,6 +10,7 @@ from random import Random
 from typing import Final, assert_never
 
 import structlog
+
 from evertrain.agent import core, folders
 from evertrain.agent.config import Config, version
 from evertrain.agent.journal import Journal, StateDir
@@ -266,5 +267,7 @@ def _with_found(memory: Memory, jobs: Path) -> Memory:
         if launch is None or (known is not None and known.launcher is not None):
             continue
         launcher = LauncherRecord(owner=launch.owner, devices=launch.devices)
-        records[launch.job_id] = JobRecord(job=launch.job_id, spec=launch.spec, launcher=launcher)
+        records[launch.job_id] = replace(
+            known or JobRecord(job=launch.job_id, spec=launch.spec), spec=launch.spec, launcher=launcher
+        )
     return replace(memory, jobs=tuple(records.values()))

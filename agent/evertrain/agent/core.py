@@ -265,9 +265,11 @@ class _Obstacle:
 def _obstacle(state: State, record: JobRecord, wish: Wish) -> _Obstacle | None:
     """Why no launcher may be started for a job that wants one."""
     generation = wish.order.generation
-    if _spent(record, wish.order):
-        why = f"generation {generation} ended here with its launcher: {record.reason or 'it is gone'}"
-        return _Obstacle(LauncherState.ABSENT, f"{why}; a newer generation is needed")
+    if wish.order.desired is Desired.RUN:
+        # A gang is formed of launchers that are ready. This one's is gone, and the generation with it; a new
+        # launcher that joined it would meet workers that wait for the dead ones.
+        why = record.reason or "none was prepared"
+        return _Obstacle(LauncherState.ABSENT, f"no launcher is left to run generation {generation}: {why}")
     if _starts(record, generation) >= STARTS_MAX:
         error = f"{STARTS_MAX} launchers ended before generation {generation} could run; the last one: {record.reason}"
         return _Obstacle(LauncherState.BROKEN, error)

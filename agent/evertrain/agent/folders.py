@@ -19,6 +19,7 @@ SOCKET_PATH_BYTES_MAX: Final = 107
 """What the kernel takes as the path of a unix socket."""
 LOGS_KEPT_MAX: Final = 8
 """Jobs that are gone from this node whose logs stay."""
+LAST_WORDS_BYTES_MAX: Final = 400
 PACKAGES: Final = ("contract", "launcher", "trainer")
 """What a job's process needs of Evertrain."""
 _PLAIN_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,31}")
@@ -89,6 +90,17 @@ def read_launch(folder: Path) -> LaunchFile | None:
 def read_identity(folder: Path) -> LauncherIdentity | None:
     """Which launcher listens in this folder; None while none does."""
     return _read(folder / "launcher.json", LauncherIdentity)
+
+
+def last_words(folder: Path) -> str:
+    """The last line that the launcher of this folder wrote; empty when there is none."""
+    try:
+        with (folder / "launcher.log").open("rb") as log:
+            log.seek(max(0, log.seek(0, os.SEEK_END) - LAST_WORDS_BYTES_MAX))
+            lines = log.read(LAST_WORDS_BYTES_MAX).decode(errors="replace").split("\n")
+    except OSError:
+        return ""
+    return next((line.strip() for line in reversed(lines) if line.strip()), "")
 
 
 def _read(path: Path, kind: type[T]) -> T | None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 import structlog
+
 from evertrain.agent import folders
 from evertrain.agent.model import Event, LauncherGone, LauncherRecord, LauncherUp, StatusArrived
 from evertrain.agent.process import Process
@@ -53,6 +54,7 @@ class Launcher:
         self._order: GangOrder | None = None
         self._ordered = asyncio.Event()
         self._process: Process | None = None
+        self._listened = False
         self._killing: asyncio.TimerHandle | None = None
 
     async def start(self) -> None:
@@ -70,6 +72,8 @@ class Launcher:
             reason = str(err)
         else:
             reason = await self._stay(Process.of_child(child))
+            if not self._listened:
+                reason += f"; its last words: {folders.last_words(self._folder) or 'none'}"
         await self._post(LauncherGone(job=self._job, owner=self._record.owner, reason=reason))
 
     async def adopt(self) -> None:
@@ -152,13 +156,12 @@ class Launcher:
                 while True:
                     identity = folders.read_identity(self._folder)
                     if identity is not None and identity.pid == process.pid:
+                        self._listened = True
                         return identity
                     await asyncio.sleep(LISTEN_LOOK_S)
         except TimeoutError:
             waited_s = self._spec.prepare_timeout_s
-            raise LauncherUnreachable(
-                f"it did not listen within {waited_s:g} s; see {self._folder}/launcher.log"
-            ) from None
+            raise LauncherUnreachable(f"it did not listen within {waited_s:g} s") from None
 
     async def _connect(self, identity: LauncherIdentity) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         problem: Exception | None = None

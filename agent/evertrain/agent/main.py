@@ -15,6 +15,7 @@ from random import SystemRandom
 from typing import Final
 
 import structlog
+
 from evertrain.agent import config, folders
 from evertrain.agent.agent import Agent
 from evertrain.agent.journal import StateDir, StateDirError

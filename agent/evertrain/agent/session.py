@@ -13,6 +13,7 @@ from typing import Any, Final, Protocol
 import grpc
 import grpc.aio
 import structlog
+
 from evertrain.agent.logs import LogStreams
 from evertrain.agent.model import NodeOrders
 from evertrain.agent.outbox import Outbox

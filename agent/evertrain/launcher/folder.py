@@ -54,6 +54,7 @@ class Folder:
                 )
             self._lock = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY)
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self.identity_file.unlink(missing_ok=True)  # a dead launcher's
             for name in ("logs", "errors"):
                 (self.root / name).mkdir(mode=0o700, exist_ok=True)
         except BlockingIOError as err:

@@ -15,6 +15,7 @@ import secrets as chance
 import signal
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import assert_never
 
 from evertrain.contract.beacon import Hello, Wish, WorkerReport
@@ -28,7 +29,6 @@ from evertrain.contract.launch import (
     LauncherState,
     LauncherStatus,
     LaunchFile,
-    StartPhases,
 )
 from evertrain.launcher import children
 from evertrain.launcher.doors import AgentDoor, ProbePort, WorkerDoor
@@ -183,20 +183,15 @@ class Launcher:
         self._announcer.edge()
 
     def _group_changed(self) -> None:
-        group = self._group
-        if group is None:
+        group, progress = self._group, self._progress
+        if group is None or progress is None:
             return
         refused = any(gone.code == WorkerExit.CHECKPOINT_REFUSED for gone in group.exits)
         if refused and not self._notices.refused_in(group.generation):
-            self._notices.add(self._refused_without_a_word(group))
+            self._notices.add(_refused_without_a_word(group, progress.place))
         self._turn.set()
         self._announcer.edge()
         self._watch_idle()
-
-    def _refused_without_a_word(self, group: LocalGroup) -> CheckpointNotice:
-        message = next(gone.message for gone in group.exits if gone.code == WorkerExit.CHECKPOINT_REFUSED)
-        path = self._progress.place.restore_path if self._progress is not None else ""
-        return CheckpointNotice(kind="refused", generation=group.generation, step=0, path=path, reason=message)
 
     def _watch_idle(self) -> None:
         idle = not self._agents.visitors and (self._group is None or self._group.over)
@@ -305,28 +300,46 @@ class Launcher:
 
     def status(self) -> LauncherStatus:
         """All that is true now."""
-        group, progress = self._group, self._progress
-        started = group is not None and progress is not None and progress.generation == group.generation
-        return LauncherStatus(
+        base = LauncherStatus(
             job=self._launch.spec.name,
             launcher_id=self._id,
             pid=os.getpid(),
             term=self._fence.term,
             state=LauncherState.BROKEN if self._error else self._nursery.state,
-            error=self._error or self._nursery.error or ("" if group is None else group.error),
+            error=self._error or self._nursery.error,
             master_port=self._nursery.port,
             probe_port=self._probe.port,
-            generation=0 if group is None else group.generation,
-            group=GroupState.NONE if group is None else group.state,
-            exits=() if group is None else tuple(group.exits),
-            attached=started and progress is not None and progress.attached,
-            step=progress.step if started and progress is not None else 0,
-            loss=progress.loss if started and progress is not None else None,
-            tokens=progress.tokens if started and progress is not None else None,
-            phase=progress.phase if started and progress is not None else "",
-            phases=progress.phases if started and progress is not None else StartPhases(),
             notices=self._notices.all(),
         )
+        return base if self._group is None else _with_group(base, self._group, self._progress)
+
+
+def _with_group(base: LauncherStatus, group: LocalGroup, progress: GangProgress | None) -> LauncherStatus:
+    status = replace(
+        base,
+        error=base.error or group.error,
+        generation=group.generation,
+        group=group.state,
+        exits=tuple(group.exits),
+    )
+    if progress is None or progress.generation != group.generation:  # the next one is being started
+        return status
+    return replace(
+        status,
+        attached=progress.attached,
+        step=progress.step,
+        loss=progress.loss,
+        tokens=progress.tokens,
+        phase=progress.phase,
+        phases=progress.phases,
+    )
+
+
+def _refused_without_a_word(group: LocalGroup, place: GangPlace) -> CheckpointNotice:
+    message = next(gone.message for gone in group.exits if gone.code == WorkerExit.CHECKPOINT_REFUSED)
+    return CheckpointNotice(
+        kind="refused", generation=group.generation, step=0, path=place.restore_path, reason=message
+    )
 
 
 def _utc() -> str:

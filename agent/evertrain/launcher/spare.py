@@ -57,7 +57,8 @@ class WarmUpFailed(Exception):
 
 def main() -> None:
     """Warm up, then fork on request. Returns in a worker, after its script, and in no other process."""
-    folder, launcher = Folder(Path(sys.argv[1])), int(sys.argv[2])
+    parent, _, root = sys.argv[1].partition(":")
+    folder, launcher = Folder(Path(root)), int(parent)
     processes.die_with(launcher)
     control = socket.socket(fileno=CONTROL)
     control.set_inheritable(False)
@@ -185,11 +186,13 @@ def warm_up(preload: Sequence[str], tell: Callable[[str], None]) -> None:
         import torch.distributed.elastic.agent.server.api
         import torch.distributed.elastic.multiprocessing.errors
         from torch.nn.parallel import DistributedDataParallel  # noqa: F401 - imported so that workers need not
-    except ImportError as err:
+
+        _use_once(torch)
+    except Exception as err:  # of many kinds: a missing library is an OSError, a broken one anything
         raise WarmUpFailed(
-            f"{sys.executable} cannot import torch: {err}. Name an interpreter that has torch as the job's python:"
+            f"{sys.executable} cannot use torch: {type(err).__name__}: {err}. "
+            "Name an interpreter that has torch as the job's python:"
         ) from err
-    _use_once(torch)
     own = [name for name in BESIDES if importlib.util.find_spec(name)]
     for module in (*own, *preload):
         tell(module)
@@ -201,7 +204,7 @@ def warm_up(preload: Sequence[str], tell: Callable[[str], None]) -> None:
             ) from err
     if borrowed:
         del os.environ[NVML_CHECK]
-    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+    if _forks_lack_cuda(torch):
         raise WarmUpFailed(
             "a preloaded module has initialised CUDA, which a forked worker cannot use. Take it out of preload:"
         )
@@ -216,6 +219,14 @@ def _use_once(torch: types.ModuleType) -> None:
     torch.save(parameter.detach(), saved)
     saved.seek(0)
     torch.load(saved, weights_only=True)
+
+
+def _forks_lack_cuda(torch: types.ModuleType) -> bool:
+    """Whether something has touched CUDA in this process. Only a forked one can tell."""
+    child = _fork_quietly()
+    if child == 0:
+        os._exit(bool(torch.cuda._is_in_bad_fork()))
+    return os.waitpid(child, 0)[1] != 0
 
 
 def fork_children(count: int) -> list[int]:

@@ -153,7 +153,8 @@ class SpareLink(asyncio.Protocol):
 def _spawn(folder: Folder, environment: Mapping[str, str], *, control: int, output: int) -> int:
     return os.posix_spawn(
         sys.executable,
-        [sys.executable, "-c", START, str(folder.root), str(os.getpid())],
+        # In one argument: the agent knows a launcher by the folder as an argument of its own.
+        [sys.executable, "-c", START, f"{os.getpid()}:{folder.root}"],
         environment,
         file_actions=[
             (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),

@@ -6,6 +6,7 @@ shares (random state, ``__main__``, arguments) is made its own here.
 
 from __future__ import annotations
 
+import builtins
 import io
 import os
 import random
@@ -76,7 +77,7 @@ def _main_module(script: str) -> types.ModuleType:
     main.__dict__.update(
         __file__=path,
         __cached__=None,
-        __builtins__=__builtins__,
+        __builtins__=builtins,
         __annotations__={},
         __loader__=SourceFileLoader("__main__", path),
     )

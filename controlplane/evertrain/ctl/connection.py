@@ -17,10 +17,11 @@ from typing import Final, Self, TypeVar, cast
 
 import grpc
 import grpc.aio
+from google.protobuf.message import Message
+
 from evertrain.api.transport import LEADER_KEY, Tls, TransportError, open_channel
 from evertrain.ctl.failures import CtlError, DeadlineExceeded, Forgotten, InvalidInput, NoCoordinator, NotFound, Refused
 from evertrain.ctl.words import clean, length
-from google.protobuf.message import Message
 
 R = TypeVar("R", bound=Message)
 

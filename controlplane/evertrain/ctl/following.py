@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from evertrain.api.v1 import operator_pb2
 from evertrain.ctl.failures import EndedBadly
 from evertrain.ctl.plain import plain
-from evertrain.ctl.screen import Screen
+from evertrain.ctl.screen import Line, Screen
 from evertrain.ctl.views import job_state, phases_text, status_line
 from evertrain.ctl.words import clean, clock, length, plural
 
@@ -33,12 +33,12 @@ class Changes:
         self._reason = ""
         self._measured = 0
 
-    def lines(self, job: operator_pb2.Job) -> list[str]:
+    def lines(self, job: operator_pb2.Job) -> list[Line]:
         """What is new since the last call."""
         found = []
         if (job.state, job.reason) != (self._state, self._reason):
-            reason = clean(job.reason)
-            found.append(f"{clock(job.since_s)}  {job_state(job)}" + (f": {reason}" if reason else ""))
+            text = job_state(job) + (f": {clean(job.reason)}" if job.reason else "")
+            found.append(Line(prefix=f"{clock(job.since_s)}  ", text=text))
         self._state, self._reason = job.state, job.reason
         for each in job.history:
             if each.generation > self._measured and each.phases.total_ms > 0:
@@ -47,10 +47,11 @@ class Changes:
         return found
 
 
-def _recovery(each: operator_pb2.Generation) -> str:
+def _recovery(each: operator_pb2.Generation) -> Line:
     lost = f"; {plural(each.steps_lost, 'step')} again" if each.steps_lost else ""
     took = length(each.phases.total_ms / 1000)
-    return f"{INDENT}generation {each.generation} steps after {took} ({phases_text(each.phases)}){lost}"
+    text = f"generation {each.generation} steps after {took} ({phases_text(each.phases)}){lost}"
+    return Line(prefix=INDENT, text=text)
 
 
 class Display:
@@ -96,19 +97,19 @@ class Display:
             self._live.update(_text(status), refresh=True)
         elif self._monotonic() >= self._status_due:
             self._status_due = self._monotonic() + STATUS_EVERY_S
-            self._screen.line(INDENT + status)
+            self._screen.hanging(INDENT, status)
 
-    def _print(self, line: str) -> None:
+    def _print(self, line: Line) -> None:
         if self._live is not None:
-            self._live.console.print(_text(line))
+            self._live.console.print(_text(self._screen.folded(line)))
         else:
-            self._screen.line(line)
+            self._screen.hanging(line.prefix, line.text)
 
 
-def _text(line: str) -> Any:
+def _text(text: str) -> Any:
     from rich.text import Text
 
-    return Text(line)
+    return Text(text)
 
 
 async def follow(states: AsyncIterator[operator_pb2.Job], screen: Screen) -> operator_pb2.Job | None:

@@ -7,6 +7,7 @@ import sys
 from typing import Final
 
 import typer
+
 from evertrain.ctl import options
 from evertrain.ctl.commands import cluster, history, jobs, machine, nodes
 from evertrain.ctl.failures import Exit, Refused

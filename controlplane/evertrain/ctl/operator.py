@@ -7,13 +7,14 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
+from google.protobuf.message import Message
+
 from evertrain.api.mirror import to_message
 from evertrain.api.v1 import job_pb2, operator_pb2
 from evertrain.contract.jobspec import JobSpec
 from evertrain.ctl.connection import Connection
 from evertrain.ctl.failures import CtlError, DeadlineExceeded, Forgotten, NotFound, Refused
 from evertrain.jobspec.problem import did_you_mean
-from google.protobuf.message import Message
 
 R = TypeVar("R", bound=Message)
 

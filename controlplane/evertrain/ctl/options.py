@@ -10,6 +10,7 @@ from functools import wraps
 from typing import Annotated, Any, Concatenate, Final, ParamSpec, TypeAlias
 
 import typer
+
 from evertrain.ctl.failures import CtlError, Exit
 from evertrain.ctl.screen import Screen
 from evertrain.ctl.settings import COORDINATOR_ENV, TIMEOUT_DEFAULT_S, Given, Output, Settings, settle

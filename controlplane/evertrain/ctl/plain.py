@@ -8,9 +8,10 @@ from __future__ import annotations
 import base64
 from typing import Any
 
-from evertrain.api.mirror import is_repeated
 from google.protobuf.descriptor import EnumDescriptor
 from google.protobuf.message import Message
+
+from evertrain.api.mirror import is_repeated
 
 
 def plain(message: Message) -> dict[str, Any]:

@@ -45,6 +45,14 @@ class Grid:
     empty: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """A paragraph: ``prefix`` stands before it, and its further lines are indented below its first."""
+
+    prefix: str = ""
+    text: str = ""
+
+
 class Screen:
     """Standard output for results, standard error for remarks and errors."""
 
@@ -106,10 +114,13 @@ class Screen:
 
     def hanging(self, prefix: str, text: str) -> None:
         """``text`` after ``prefix``; on a narrow terminal its further lines begin below its first."""
-        indent = len(prefix) if len(prefix) <= _INDENT_MAX else 4
-        lines = textwrap.wrap(text, max(self.width - indent, 24), break_on_hyphens=False) or [""]
-        first = (prefix + lines[0]).rstrip()
-        self._write("\n".join([first, *(" " * indent + line for line in lines[1:])]) + "\n")
+        self._write(self.folded(Line(prefix=prefix, text=text)) + "\n")
+
+    def folded(self, line: Line) -> str:
+        """``line`` as lines that fit the terminal."""
+        indent = len(line.prefix) if len(line.prefix) <= _INDENT_MAX else 4
+        parts = textwrap.wrap(line.text, max(self.width - indent, 24), break_on_hyphens=False) or [""]
+        return "\n".join([(line.prefix + parts[0]).rstrip(), *(" " * indent + part for part in parts[1:])])
 
     def line(self, text: str = "") -> None:
         """One paragraph, folded on a narrow terminal."""

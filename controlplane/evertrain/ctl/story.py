@@ -3,20 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from evertrain.api.v1 import operator_pb2
 from evertrain.ctl.operator import ENDED
+from evertrain.ctl.screen import Line
 from evertrain.ctl.views import job_state, phases_text
 from evertrain.ctl.words import age, clean, clock, day, instant, length, plural
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
-    """A paragraph: ``prefix`` stands before it and its further lines are indented below."""
-
-    prefix: str = ""
-    text: str = ""
 
 
 def tell(job: operator_pb2.Job, events: Sequence[operator_pb2.Event], now_s: float) -> Iterator[Line]:

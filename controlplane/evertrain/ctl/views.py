@@ -228,11 +228,13 @@ def phases_grid(history: Sequence[operator_pb2.Generation]) -> Grid:
 
 
 def status_line(job: operator_pb2.Job, now_s: float) -> str:
-    """One line of a job under way."""
-    parts = [job_state(job), _progress(job)]
+    """One short line of a job under way."""
+    parts = [f"{clean(job.name)} {job_state(job)} for {age(job.since_s, now_s)}", f"step {job.step:,}"]
+    if job.HasField("loss"):
+        parts.append(f"loss {_loss(job)}")
     if job.members:
         parts.append(f"{plural(len(job.members), 'node')}, {plural(job.world_size, 'worker')}")
-    return f"{clean(job.name)}: {'; '.join(parts)}; generation {job.generation}; for {age(job.since_s, now_s)}"
+    return " | ".join([*parts, f"gen {job.generation}"])
 
 
 def _when(at_s: float, now_s: float) -> str:

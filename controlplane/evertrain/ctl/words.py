@@ -34,7 +34,8 @@ def day(at_s: float) -> str:
 
 def age(at_s: float, now_s: float) -> str:
     """How long ago, as kubectl writes it: ``4s``, ``12m``, ``3h5m``, ``9d``; ``-`` for never."""
-    return length(max(0.0, now_s - at_s)) if at_s > 0 else "-"
+    seconds = int(max(0.0, now_s - at_s))
+    return (length(seconds) if seconds else "0s") if at_s > 0 else "-"
 
 
 def length(duration_s: float) -> str:
@@ -67,8 +68,9 @@ def size(count: int) -> str:
 
 
 def plural(count: int, noun: str) -> str:
-    """``1 node``, ``4 nodes``."""
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+    """``1 node``, ``4 nodes``, ``2 processes``."""
+    ending = "" if count == 1 else "es" if noun.endswith("s") else "s"
+    return f"{count:,} {noun}{ending}"
 
 
 def listing(items: Sequence[str], *, most: int = 8) -> str:

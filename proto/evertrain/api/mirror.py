@@ -21,9 +21,10 @@ from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import Any, Final, TypeVar, Union
 
-from evertrain.contract.wire import field_types
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
+
+from evertrain.contract.wire import field_types
 
 M = TypeVar("M", bound=Message)
 T = TypeVar("T")

@@ -12,7 +12,8 @@ How a launcher is started (by the agent, in the job's own Python)::
 The folder (mode 0700) holds ``launch.json`` (a :class:`LaunchFile`) and gets
 ``launcher.sock`` (agent's door), ``beacon.sock`` (workers' door),
 ``launcher.json`` (a :class:`LauncherIdentity`, written once it listens),
-``launcher.log``, and ``logs/rank<R>.log`` for each rank.
+``launcher.log``, and ``logs/rank<R>.log`` for each rank (rotated to
+``rank<R>.log.1`` and up: a higher number is older).
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ class Desired(StrEnum):
     PREPARE = "prepare"
     """Have a launcher with a warm spare ready; run no worker."""
     RUN = "run"
-    """Run the workers of the generation given, and of no other."""
+    """Run the workers of the generation given, and of no other. Given to launchers that were prepared: a
+    node whose launcher is gone answers ABSENT, and needs PREPARE first."""
     STOP = "stop"
     """Run no worker; the launcher ends when its last process is gone."""
 

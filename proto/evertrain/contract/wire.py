@@ -28,6 +28,8 @@ FRAME_BYTES_MAX: Final = 1 << 20
 _LENGTH: Final = struct.Struct(">I")
 # What protobuf takes, so that nothing that passed this boundary can fail at the next one.
 _INTEGERS: Final = 1 << 63
+_TO_JSON: Final = json.JSONEncoder(separators=(",", ":")).encode  # json.dumps would build one for every message
+_SCALARS: Final = frozenset({bool, int, float, str})
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 
 T = TypeVar("T")
@@ -68,7 +70,7 @@ def from_dict(kind: type[T], value: object, *, where: str = "") -> T:
 
 def encode(message: Any) -> bytes:
     """One whole frame for ``message``. Raises :class:`FrameTooLarge`."""
-    body = json.dumps({"type": type(message).__name__, **to_dict(message)}, separators=(",", ":")).encode()
+    body = _TO_JSON({"type": type(message).__name__, **to_dict(message)}).encode()
     if len(body) > FRAME_BYTES_MAX:
         raise FrameTooLarge(f"{type(message).__name__}: {len(body)} bytes, at most {FRAME_BYTES_MAX} allowed")
     return _LENGTH.pack(len(body)) + body
@@ -120,6 +122,8 @@ def field_types(kind: type) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
+    if value is None or type(value) in _SCALARS:  # nearly all are; the questions below cost more than the answer
+        return value
     if isinstance(value, Enum):
         return value.value
     if dataclasses.is_dataclass(value):

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+
 from support.agent_process import Node, a_node
 from support.coordinator import ScriptedCoordinator
 

@@ -150,7 +150,7 @@ async def test_launcher_that_died_while_no_agent_ran_is_swept_and_told_absent(
     await node.start(coordinator.address)
     session = await coordinator.session()
     session.order(job_order("j-1", Desired.RUN, generation=1, ranks=2))
-    told = await session.status("j-1", lambda each: absent(each) and "newer generation" in each.error)
+    told = await session.status("j-1", lambda each: absent(each) and "to run generation 1" in each.error)
     assert told.launcher_id == ""
     for pid in pids:
         await death(pid)
@@ -190,7 +190,7 @@ async def test_launcher_that_cannot_start_is_told_broken_with_its_reason(
     session = await coordinator.session()
     session.order(job_order("j-1", env={"FAKE_EXIT": "7"}))
     told = await session.status("j-1", lambda each: each.state is LauncherState.BROKEN)
-    assert "exited with code 7" in told.error
+    assert "exited with code 7; its last words: exiting as asked" in told.error
 
 
 async def test_devices_are_never_given_twice_and_come_back_after_the_sweep(

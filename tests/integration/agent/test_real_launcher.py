@@ -8,6 +8,7 @@ import signal
 from pathlib import Path
 
 import pytest
+
 from evertrain.api.v1 import agent_pb2
 from evertrain.contract.jobspec import JobSpec
 from evertrain.contract.launch import Desired, GroupState, LauncherState

@@ -15,6 +15,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+
 from evertrain.controlplane.store.api import Fenced, Key, Kind, StoreError, Unavailable, Unusable, Write
 from evertrain.controlplane.store.embedded import EmbeddedStore
 from evertrain.controlplane.store.sqlite_file import SCHEMA_VERSION

@@ -6,6 +6,7 @@ import asyncio
 import time
 
 import pytest
+
 from evertrain.controlplane.store.api import Key, Kind, LeaseLost, StoreError, Write
 from evertrain.controlplane.store.open import StoreOptions
 from support import committer
@@ -34,7 +35,7 @@ async def test_a_leader_notices_the_loss_of_its_lease_while_etcd_is_away(
             await store.commit(BATCH, leadership)
         assert "no renewal within its 2 s" in await keeping
         # The lease was last renewed at most a third of it before etcd went away.
-        assert TTL_S * 2 / 3 - 0.1 < time.monotonic() - away_at < TTL_S + 0.5
+        assert TTL_S / 2 < time.monotonic() - away_at < TTL_S + 1
         with pytest.raises(LeaseLost):
             await store.commit(BATCH, leadership)
         server.resume() if fault == "pause" else await asyncio.to_thread(server.start)

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+
 from evertrain.controlplane.store.api import (
     Key,
     Kind,
@@ -121,7 +122,7 @@ async def test_watch_lease_and_commits_go_on_when_the_token_dies(
         start = (await store.load()).revision
         async with asyncio.timeout(60), aclosing(store.watch(start)) as watch, asyncio.TaskGroup() as group:
             keeping = group.create_task(leadership.lost())
-            for at in range(3):  # each time without a change told in between on the fresh stream
+            for at in range(3):
                 if how == "restart":
                     server.kill()
                     await asyncio.to_thread(server.start)
@@ -134,6 +135,34 @@ async def test_watch_lease_and_commits_go_on_when_the_token_dies(
             assert not keeping.done()
             await leadership.resign()
         await opened.close()
+
+
+async def test_a_watch_that_is_told_nothing_outlives_any_number_of_tokens(
+    server: EtcdServer, admin: EtcdAdmin, opened: Opener, user: StoreOptions, tmp_path: Path
+) -> None:
+    async with TcpProxy(server.port) as proxy:
+        store = opened(proxy.endpoint, options=user)
+        leadership = await store.campaign("a")
+        async with asyncio.timeout(60), aclosing(store.watch((await store.load()).revision)) as watch:
+            waiting = asyncio.create_task(anext(watch))
+            for at in range(3):
+                proxy.refuse = True
+                proxy.cut()
+                await until_watched(server, 0)
+                (tmp_path / "password").write_text(f"p{at}")
+                await asyncio.to_thread(admin.change_password, "evertrain", f"p{at}")
+                proxy.refuse = False
+                await until_watched(server, 1)
+                assert not waiting.done()
+            revision = await insist(store, 1, leadership)
+            assert (await waiting).revision == revision
+        await opened.close()
+
+
+async def until_watched(server: EtcdServer, count: int) -> None:
+    """Wait until the server serves so many watches."""
+    while await asyncio.to_thread(server.watchers) != count:
+        continue
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from contextlib import aclosing
 from pathlib import Path
 
 import pytest
+
 from evertrain.controlplane.store.api import (
     Change,
     Compacted,

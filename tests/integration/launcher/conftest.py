@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+
 from evertrain.contract.jobspec import JobSpec, LogPolicy
 from support.launcher import Stage, hang_up_all, launch_file, launcher_process
 

@@ -11,11 +11,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
 from evertrain.contract import environ
 from evertrain.contract.jobspec import JobSpec, LogPolicy
 from evertrain.contract.launch import Desired, GroupState, LauncherIdentity, LauncherState, LauncherStatus
 from evertrain.contract.wire import from_dict
-from support.files import appeared, contains
+from support.files import appeared, contains, folder_until
 from support.launcher import (
     SOON_S,
     LauncherDriver,
@@ -60,6 +61,12 @@ def workers_of(launcher: int) -> list[int]:
         except (OSError, UnicodeDecodeError):
             continue
     return [pid for pid in found if os.getpgid(pid) == pid and parent_of(pid) == launcher]
+
+
+def identity_text(folder: Path) -> str:
+    """What the identity file holds; empty while there is none."""
+    path = folder / "launcher.json"
+    return path.read_text() if path.exists() else ""
 
 
 def parent_of(pid: int) -> int:
@@ -281,8 +288,10 @@ async def test_no_worker_survives_a_launcher_that_was_killed(tmp_path: Path) -> 
             await gone(child)
     dead = from_dict(LauncherIdentity, json.loads((folder / "launcher.json").read_bytes()))
     assert dead.pid == process.pid
-    (folder / "launcher.json").unlink()  # as an agent does that finds its launcher dead
     with launcher_process(folder, launch_file(spec)) as process:  # the dead one's sockets are in nobody's way
+        await folder_until(
+            folder, lambda: str(process.pid) in identity_text(folder), what="no new identity", within_s=SOON_S
+        )
         driver = await connected(folder)
         assert driver.status.pid == process.pid
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
 from evertrain.contract.manifest import CheckpointName
 from evertrain.trainer.data import ConsumptionReport, GlobalOrder, Plan, audit
 from evertrain.trainer.writing import SavePoint

@@ -148,6 +148,7 @@ def main() -> None:
     parser.add_argument("--dir", type=Path, required=True)
     launcher = FakeLauncher(parser.parse_args().dir)
     if code := launcher.launch.spec.env.get("FAKE_EXIT"):
+        print("exiting as asked", flush=True)
         sys.exit(int(code))
     asyncio.run(launcher.run())
 

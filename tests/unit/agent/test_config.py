@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from evertrain.agent.config import Config, parse, parse_devices
 
 BASE = ("--coordinator", "127.0.0.1:7070,unix:/run/c.sock", "--node", "n1", "--state-dir", "/s")

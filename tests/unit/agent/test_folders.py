@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from evertrain.agent import folders
 from evertrain.agent.folders import FolderError, build_pylib, clear, installed_packages, job_folder, prepare, prune
 from evertrain.contract.jobspec import JobSpec

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
+
 from evertrain.agent.journal import Journal, StateDir, StateDirError, StateDirTaken
 from evertrain.agent.model import JobRecord, LauncherRecord, Memory
 from evertrain.contract.jobspec import JobSpec

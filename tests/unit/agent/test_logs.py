@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 
 import pytest
+
 from evertrain.agent import logs
 from evertrain.agent.logs import LogReader, LogStreams
 from evertrain.api.v1 import agent_pb2

@@ -6,6 +6,7 @@ import asyncio
 import socket
 
 import pytest
+
 from evertrain.agent import probes
 from evertrain.agent.probes import Prober, probe
 from evertrain.api.v1 import agent_pb2

@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 
 import pytest
+
 from evertrain.agent.process import Process, marked, start_ticks, sweep
 from evertrain.contract import environ
 

@@ -12,11 +12,12 @@ from typing import Any
 
 import grpc
 import pytest
+from structlog.testing import capture_logs
+
 from evertrain.agent.model import NodeOrders
 from evertrain.agent.session import BACKOFF_S_MAX, Session
 from evertrain.api.transport import open_channel
 from evertrain.api.v1 import agent_pb2
-from structlog.testing import capture_logs
 from support.coordinator import ScriptedCoordinator, job_order
 
 DEADLINE_S = 20.0

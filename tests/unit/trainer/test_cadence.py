@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 
 import pytest
+
 from evertrain.trainer.cadence import CHECK_GAP_STEPS_MAX, Cadence
 
 

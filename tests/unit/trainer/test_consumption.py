@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from evertrain.trainer.data import BadLog, ConsumptionLog, ElasticSampler, GlobalOrder, Plan, audit, read_plan
 
 ORDER = GlobalOrder(length=100, batch=6, seed=3)

@@ -6,6 +6,9 @@ import hashlib
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from evertrain.contract.manifest import (
     MANIFEST_NAME,
     CheckpointManifest,
@@ -19,8 +22,6 @@ from evertrain.contract.manifest import (
     read_shard,
     verify,
 )
-from hypothesis import given
-from hypothesis import strategies as st
 
 CONTENT = b"weights" * 1000
 

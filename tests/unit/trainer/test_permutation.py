@@ -5,9 +5,10 @@ from __future__ import annotations
 import itertools
 
 import pytest
-from evertrain.trainer.data import KeyedPermutation
 from hypothesis import given
 from hypothesis import strategies as st
+
+from evertrain.trainer.data import KeyedPermutation
 
 
 @given(length=st.integers(1, 3000), key=st.text(max_size=20))

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from evertrain.contract.beacon import CheckpointFailed, Hello, Phase, PhaseChanged, Progress, Wish
 from evertrain.trainer.reporter import CONNECTS_MAX, QUEUE_FRAMES_MAX, Reporter
 from support.beacon_listener import BeaconListener
@@ -96,6 +97,16 @@ def test_a_wish_is_known_at_the_next_look_and_the_latest_counts(reporter: Report
     connection.send(Wish())
     assert not reporter.wish().save_and_yield
     connection.close()
+
+
+def test_progress_brings_back_the_wish_but_looks_for_it_only_when_it_tells(
+    reporter: Reporter, launcher: BeaconListener, clock: Clock
+) -> None:
+    assert reporter.progress(1, None, 0) == Wish()
+    launcher.accept().send(Wish(save_and_yield=True))
+    assert reporter.progress(2, None, 0) == Wish(), "a moment later"
+    clock.now += 0.06
+    assert reporter.progress(3, None, 0) == Wish(save_and_yield=True)
 
 
 def test_a_stuck_launcher_costs_no_time_progress_is_dropped_and_the_queue_stays_small(

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from evertrain.contract.manifest import CheckpointName
-from evertrain.trainer import retention
 from hypothesis import given
 from hypothesis import strategies as st
+
+from evertrain.contract.manifest import CheckpointName
+from evertrain.trainer import retention
 
 NAMES = st.builds(CheckpointName, generation=st.integers(1, 6), step=st.integers(0, 200))
 

@@ -6,9 +6,10 @@ import subprocess
 import sys
 
 import pytest
-from evertrain.trainer.data import ElasticSampler, GlobalOrder, OrderChanged
 from hypothesis import given
 from hypothesis import strategies as st
+
+from evertrain.trainer.data import ElasticSampler, GlobalOrder, OrderChanged
 
 
 @given(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from evertrain.contract import environ
 from evertrain.trainer.settings import BadEnvironment, Settings
 

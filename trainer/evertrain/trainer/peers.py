@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import torch
 import torch.distributed as dist
+
 from evertrain.trainer.place import process_groups
 
 WORKS_KEPT: Final = 8

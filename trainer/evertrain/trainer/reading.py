@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+
 from evertrain.contract.manifest import (
     CheckpointManifest,
     Shard,

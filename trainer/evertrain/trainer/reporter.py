@@ -60,19 +60,24 @@ class Reporter:
         self._enqueue(message)
         self._pump()
 
-    def progress(self, step: int, loss: SupportsFloat | None, tokens: int) -> None:
-        """Tell the step, unless another was told a moment ago. ``loss`` is read only if it is sent."""
+    def progress(self, step: int, loss: SupportsFloat | None, tokens: int) -> Wish:
+        """Tell the step, and ask for the wish, unless that was done a moment ago. ``loss`` is read only if it is sent.
+
+        Returns the wish as it was known then, or is known now.
+        """
         if not self._reachable():
-            return
+            return self._wish
         detach = getattr(loss, "detach", None)  # a loss fresh from the step still holds on to the step's graph
         self._unsent = (step, detach() if detach is not None else loss, tokens)
         now = self._clock()
         if now < self._progress_due:
-            return
+            return self._wish
         self._progress_due = now + PROGRESS_GAP_S
-        self._pump()
+        if self._queue:
+            self._pump()
         if not self._queue:
             self._send_progress()
+        return self.wish()
 
     def progress_now(self) -> None:
         """Tell the latest step if it has not been told, whatever the distance to the one before."""

@@ -158,8 +158,7 @@ class Session:
             self._cadence = self._begin(step)
         previous, self._step = self._step, step
         self._tokens += tokens
-        self._reporter.progress(step, loss, self._tokens)
-        wanted = self._reporter.wish().save_and_yield
+        wanted = self._reporter.progress(step, loss, self._tokens).save_and_yield
         state = self._state
         if state is None or not state.plan.root:
             if wanted or save:

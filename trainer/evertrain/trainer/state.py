@@ -12,9 +12,10 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
 import torch
+
 from evertrain.contract import wire
 from evertrain.contract.beacon import (
     CheckpointCommitted,
@@ -34,7 +35,8 @@ from evertrain.trainer.reporter import Reporter
 from evertrain.trainer.settings import Settings
 from evertrain.trainer.writing import CheckpointWriter, Committed, SaveFailed, SavePoint
 
-FLUSH_S = 2.0
+REASON_CHARS_MAX: Final = 2000
+FLUSH_S: Final = 2.0
 """How long a worker that leaves waits for its launcher to take the last reports."""
 
 log = logging.getLogger("evertrain.trainer")
@@ -188,7 +190,7 @@ class JobState:
             generation=generation,
             every_steps=settings.checkpoint_every_steps,
             keep=settings.checkpoint_keep,
-            seed=torch.initial_seed(),
+            seed=torch.initial_seed() >> 1,  # 63 bits, which every reader of JSON keeps whole
             candidates=tuple(candidates),
         )
 
@@ -222,7 +224,7 @@ class JobState:
             return loaded
         part, reason = refusals[0]["part"], refusals[0]["reason"]
         if self._settings.managed:
-            self._reporter.report(CheckpointRefused(path=candidate.path, part=part, reason=reason))
+            self._reporter.report(CheckpointRefused(path=candidate.path, part=part, reason=_sayable(reason)))
             self.leave(WorkerExit.CHECKPOINT_REFUSED)
         self._warn(f"checkpoint {candidate.path} is not used: {part}: {reason}")
         return None
@@ -281,7 +283,7 @@ class JobState:
 
     def _tell_failure(self, step: int, reason: str) -> None:
         if self.peers.rank == 0:
-            self._reporter.report(CheckpointFailed(step=step, reason=reason))
+            self._reporter.report(CheckpointFailed(step=step, reason=_sayable(reason)))
             self._warn(f"checkpoint not saved, training goes on: {reason}")
 
     def _retain(self) -> None:
@@ -303,3 +305,8 @@ class JobState:
         if self.peers.rank == 0 and text not in self._warned:
             self._warned.add(text)
             log.warning("%s", text)
+
+
+def _sayable(text: str) -> str:
+    """``text`` as a report may carry it: not endless, and valid Unicode (a path need not be)."""
+    return text[:REASON_CHARS_MAX].encode(errors="replace").decode()

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import IO, Any, BinaryIO, Final, cast
 
 import torch
+
 from evertrain.contract import wire
 from evertrain.contract.manifest import (
     MANIFEST_NAME,

@@ -17,6 +17,8 @@ from contextlib import aclosing, suppress
 from itertools import groupby
 from typing import Final
 
+from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_delay, wait_exponential
+
 from evertrain.controlplane.store.api import (
     Change,
     Compacted,
@@ -40,9 +42,9 @@ from evertrain.controlplane.store.etcd_client import RETRY_FIRST_S, RETRY_MAX_S,
 from evertrain.controlplane.store.lease import Lease
 from evertrain.controlplane.store.waits import Clock, Complaints, Lifetime, SystemClock
 from evertrain.etcdwire.v1 import etcd_pb2 as pb
-from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_delay, wait_exponential
 
 PAGE_RECORDS_MAX: Final = 256
+LOAD_TRIES_MAX: Final = 5
 
 
 class EtcdLeadership:
@@ -133,11 +135,10 @@ class EtcdStore:
     async def load(self) -> Snapshot:
         """See Store."""
         async with self._lifetime.within():
-            while True:
-                try:
+            for _ in range(LOAD_TRIES_MAX):
+                with suppress(Compacted):  # its revision was compacted between two pages: read a newer one
                     return await self._load_once()
-                except Compacted:
-                    continue  # its revision was compacted between two pages: read a newer one
+            raise Unavailable(f"{self.describe()}: compacted {LOAD_TRIES_MAX} times while it was read")
 
     async def commit(self, writes: Sequence[Write], leadership: Leadership) -> Revision:
         """See Store."""

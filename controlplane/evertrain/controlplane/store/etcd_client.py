@@ -16,6 +16,9 @@ from typing import Any, Final, TypeVar, cast
 
 import grpc
 import grpc.aio
+from google.protobuf.message import Message
+from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt, wait_exponential
+
 from evertrain.controlplane.store.api import (
     Compacted,
     OutcomeUnknown,
@@ -27,8 +30,6 @@ from evertrain.controlplane.store.api import (
 )
 from evertrain.controlplane.store.waits import Complaints
 from evertrain.etcdwire.v1 import etcd_pb2 as pb
-from google.protobuf.message import Message
-from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt, wait_exponential
 
 R = TypeVar("R")
 M = TypeVar("M", bound=Message)
@@ -180,7 +181,8 @@ class EtcdClient:
                 metadata = await self._authorized(endpoint, refused)
                 async with aclosing(self._watch_once(endpoint, metadata, key, range_end, after)) as batches:
                     async for batch in batches:
-                        refused, pause_s, after = "", RETRY_FIRST_S, batch.revision
+                        # A member that lags behind may report less progress than another has told already.
+                        refused, pause_s, after = "", RETRY_FIRST_S, max(after, batch.revision)
                         if batch.events:
                             yield batch
             except _TokenRefused as err:

@@ -6,6 +6,7 @@ import time
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+
 from evertrain.ctl.commands.jobs import JobName
 from evertrain.ctl.failures import InvalidInput
 from evertrain.ctl.options import with_settings

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
+
 from evertrain.ctl.failures import DeadlineExceeded, Detached, InvalidInput, NoCoordinator
 from evertrain.ctl.options import with_settings
 from evertrain.ctl.screen import Screen

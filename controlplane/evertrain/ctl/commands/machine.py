@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+
 from evertrain.ctl.failures import CtlError, NoCoordinator, Refused
 from evertrain.ctl.options import with_settings
 from evertrain.ctl.screen import Screen
@@ -83,24 +84,25 @@ def doctor(
       ctl doctor --python /srv/venvs/train/bin/python
       ctl doctor --etcd https://etcd1:2379 --tls-ca ca.pem
     """
+    from evertrain.contract.wire import to_dict
     from evertrain.ctl import session
+    from evertrain.ctl.doctor import Verdict
 
-    async def work() -> None:
-        findings = []
-        for finding in _findings(settings, python, etcd):
-            findings.append(finding)
-            _show(screen, finding)
+    findings = []
+    for finding in _findings(settings, python, etcd):
+        findings.append(finding)
+        _show(screen, finding)
+
+    async def ask() -> None:
         findings.append(await _coordinator_finding(settings, screen))
-        _show(screen, findings[-1])
-        failed = [finding.check for finding in findings if finding.verdict == "fail"]
-        if screen.machine:
-            from evertrain.contract.wire import to_dict
 
-            screen.json({"findings": [to_dict(finding) for finding in findings]})
-        if failed:
-            raise Refused(f"{', '.join(failed)} will not do", hint="what to do stands below each")
-
-    session.run(work())
+    session.run(ask())
+    _show(screen, findings[-1])
+    if screen.machine:
+        screen.json({"findings": [to_dict(finding) for finding in findings]})
+    failed = [finding.check for finding in findings if finding.verdict is Verdict.FAIL]
+    if failed:
+        raise Refused(f"{', '.join(failed)} will not do", hint="what to do stands below each")
 
 
 def _findings(settings: Settings, python: str, etcd: str) -> Iterator[Finding]:

@@ -6,6 +6,7 @@ import time
 from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
+
 from evertrain.ctl.options import with_settings
 from evertrain.ctl.screen import Screen
 from evertrain.ctl.settings import Settings, duration

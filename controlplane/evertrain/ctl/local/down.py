@@ -18,6 +18,8 @@ from evertrain.ctl.words import listing
 
 JOBS_DEADLINE_S: Final = 30.0
 """For all jobs together to end in order; after it their processes are ended by signal."""
+JOBS_DEADLINE_DAMAGED_S: Final = 3.0
+"""The same when an agent is dead: nobody may be there to end a job, or to tell of its end."""
 DAEMON_GRACE_S: Final = 10.0
 LEFTOVER_GRACE_S: Final = 3.0
 _ROUNDS_MAX: Final = 5
@@ -60,8 +62,10 @@ async def stop(folder: Path, progress: Callable[[str], None]) -> Stopped:
 async def _end_jobs(found: Found, progress: Callable[[str], None]) -> tuple[str, ...]:
     """Cancel what runs and wait for its end. A coordinator that cannot help is no obstacle."""
     names: list[str] = []
+    whole = len(found.running) == len(found.cluster.processes)
+    limit_s = JOBS_DEADLINE_S if whole else JOBS_DEADLINE_DAMAGED_S
     try:
-        async with asyncio.timeout(JOBS_DEADLINE_S):
+        async with asyncio.timeout(limit_s):
             async with Connection([found.cluster.coordinator], request_timeout_s=3.0) as connection:
                 operator = Operator(connection, by="ctl down")
                 names = [job.name for job in await operator.jobs(include_ended=False)]
@@ -72,7 +76,7 @@ async def _end_jobs(found: Found, progress: Callable[[str], None]) -> tuple[str,
                     async for _job in operator.watch(name):
                         pass
     except TimeoutError:
-        progress(f"{listing(names)} did not end within {JOBS_DEADLINE_S:g} s; ending the processes")
+        progress(f"{listing(names)} did not end within {limit_s:g} s; ending the processes")
     except CtlError as err:
         progress(f"jobs cannot be ended in order ({err.message}); ending the processes")
     return tuple(names)

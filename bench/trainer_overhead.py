@@ -1,0 +1,165 @@
+"""What ``step_done`` of the trainer library costs a training step, as JSON lines.
+
+A launcher's socket is read by a process of its own. Between the calls a small
+model really trains, so that caches are as cold as they are in a job. Three
+cases: a report leaves in every call (what steps longer than 50 ms see), steps
+of a few milliseconds (most calls send nothing), and a gang of two gloo ranks
+with the boundary check in it (about twice a second; the ranks meet before each
+call, outside the measured time, since waiting for a slower rank is no cost of
+the library's).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import multiprocessing
+import os
+import socket
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from evertrain.trainer.session import Session
+from evertrain.trainer.settings import Settings
+
+GOAL_US = 100.0
+WARM_UP_STEPS = 50
+
+
+def line(figure: str, values_us: list[float], conditions: dict[str, object]) -> str:
+    """One figure; the goal is judged by the median, and by the mean, which is what a step pays in the long run."""
+    ordered = sorted(values_us)
+    median, mean = statistics.median(ordered), statistics.fmean(ordered)
+    return json.dumps(
+        {
+            "figure": figure,
+            "unit": "us",
+            "median": round(median, 2),
+            "p99": round(ordered[math.ceil(0.99 * len(ordered)) - 1], 2),
+            "mean": round(mean, 2),
+            "n": len(ordered),
+            "conditions": conditions | {"cores": os.cpu_count(), "load": round(os.getloadavg()[0], 1)},
+            "goal": f"median and mean < {GOAL_US:g} us",
+            "goal_met": median < GOAL_US and mean < GOAL_US,
+        }
+    )
+
+
+def swallow(listener: socket.socket) -> None:
+    """A launcher that takes what comes from one worker until it hangs up."""
+    connection, _ = listener.accept()
+    while connection.recv(1 << 16):
+        pass
+
+
+class FakeLauncher:
+    """The swallowing process, for the time of a ``with`` block."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = Path(tempfile.mkdtemp(dir=folder)) / "beacon.sock"
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener.bind(str(self.path))
+        self._listener.listen()
+        self._process = multiprocessing.get_context("fork").Process(target=swallow, args=(self._listener,))
+
+    def __enter__(self) -> FakeLauncher:
+        self._process.start()
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self._process.join(5.0)
+        self._process.kill()
+        self._listener.close()
+
+
+def measure(steps: int, folder: Path, *, rank: int, world_size: int, clock: Callable[[], float]) -> list[float]:
+    """Microseconds of each call."""
+    torch.set_num_threads(1)
+    model = nn.Sequential(nn.Linear(256, 512), nn.ReLU(), nn.Linear(512, 256))
+    optimizer = torch.optim.AdamW(model.parameters())
+    spent = []
+    with FakeLauncher(folder) as launcher:
+        settings = Settings(
+            beacon=str(launcher.path), rank=rank, world_size=world_size, checkpoint_dir=str(folder / "checkpoints")
+        )
+        with Session(settings, clock=clock) as job:
+            job.state(model=model, optimizer=optimizer).restore()
+            for step in range(1, steps + WARM_UP_STEPS + 1):
+                inputs = torch.randn(64, 256)
+                loss = (model(inputs) - inputs).pow(2).mean()
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+                if world_size > 1:
+                    dist.barrier()
+                began = time.perf_counter_ns()
+                job.step_done(step, loss=loss, tokens=64)
+                spent.append((time.perf_counter_ns() - began) / 1000)
+    return spent[WARM_UP_STEPS:]
+
+
+def hurried() -> Callable[[], float]:
+    """A clock that runs on by 60 ms at each look, so that each report is due."""
+    now = 0.0
+
+    def look() -> float:
+        nonlocal now
+        now += 0.06
+        return now
+
+    return look
+
+
+def member(rank: int, steps: int, folder: Path, result: Connection) -> None:
+    """One rank of the gang of two."""
+    dist.init_process_group("gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=2)
+    result.send(measure(steps, folder, rank=rank, world_size=2, clock=time.monotonic))
+    dist.destroy_process_group()
+
+
+def gang(steps: int, folder: Path) -> list[float]:
+    """Rank 0's times in a gang of two."""
+    context = multiprocessing.get_context("spawn")
+    pipes = [context.Pipe(duplex=False) for _ in range(2)]
+    members = [
+        context.Process(target=member, args=(rank, steps, folder, sending)) for rank, (_, sending) in enumerate(pipes)
+    ]
+    for process in members:
+        process.start()
+    for _, sending in pipes:
+        sending.close()
+    found: list[float] = pipes[0][0].recv()
+    for process in members:
+        process.join(30.0)
+        process.kill()
+    return found
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--steps", type=int, default=2000, help="measured steps of each case")
+    steps = parser.parse_args().steps
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    with tempfile.TemporaryDirectory(prefix="evertrain-", dir="/tmp") as name:
+        folder = Path(name)
+        alone: dict[str, object] = {"ranks": 1, "torch": torch.__version__}
+        sending = measure(steps, folder, rank=0, world_size=1, clock=hurried())
+        print(line("trainer_step_done_sending", sending, alone | {"reports": "every step"}), flush=True)
+        usual = measure(steps, folder, rank=0, world_size=1, clock=time.monotonic)
+        print(line("trainer_step_done", usual, alone | {"reports": "every 50 ms"}), flush=True)
+        checked = gang(steps, folder)
+        print(line("trainer_step_done_gang", checked, alone | {"ranks": 2, "reports": "every 50 ms"}), flush=True)
+
+
+if __name__ == "__main__":
+    main()

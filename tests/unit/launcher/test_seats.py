@@ -1,0 +1,84 @@
+"""The environment of workers, and that torch elastic's view of a place gives the same seats as ours."""
+
+from __future__ import annotations
+
+import pytest
+
+from evertrain.contract import environ
+from evertrain.contract.jobspec import CheckpointPolicy, JobSpec
+from evertrain.contract.launch import GangPlace
+from evertrain.launcher.seats import job_environ, seat_at, worker_environ
+from support.launcher import launch_file
+
+PLACE = GangPlace(
+    group_rank=1, group_world_size=3, rank_first=4, world_size=12, master_addr="h", master_port=5, restart_count=2
+)
+
+
+def test_a_seat_is_counted_from_the_first_rank_of_the_node() -> None:
+    seat = seat_at(PLACE, 3, nproc=4)
+    assert (seat.rank, seat.role_rank, seat.local_rank, seat.local_world_size) == (7, 7, 3, 4)
+    assert (seat.world_size, seat.role_world_size, seat.group_rank, seat.group_world_size) == (12, 12, 1, 3)
+
+
+@pytest.mark.torch
+def test_torch_elastics_group_gives_the_same_seats() -> None:
+    from torch.distributed.elastic.agent.server.api import WorkerState
+
+    from evertrain.launcher.elastic import placed_agent, seat_in
+
+    agent = placed_agent(launch_file(JobSpec(name="j", script="x.py", nproc_per_node=4)), PLACE)
+    assert agent.run().state is WorkerState.HEALTHY
+    group = agent.get_worker_group()
+    seats = [seat_in(group, local_rank, restart_count=2) for local_rank in range(4)]
+    assert seats == [seat_at(PLACE, local_rank, nproc=4) for local_rank in range(4)]
+    handler = group.spec.rdzv_handler
+    assert (handler.get_run_id(), handler.num_nodes_waiting(), handler.is_closed()) == ("j1", 0, False)
+    assert handler.use_agent_store
+
+
+def worker(place: GangPlace, spec: JobSpec, *, devices: tuple[tuple[str, ...], ...] = ()) -> dict[str, str]:
+    """What the first worker gets on top of the job's environment."""
+    seat = seat_at(place, 0, nproc=1)
+    launch = launch_file(spec, devices=devices)
+    return worker_environ(launch, seat, generation=9, place=place, error_file="/e", agent_store=True)
+
+
+def test_what_is_restored_from_is_absent_on_a_fresh_start() -> None:
+    spec = JobSpec(name="j", command=("x",))
+    fresh = worker(PLACE, spec)
+    assert not {environ.RESTORE, environ.RESTORE_DIGEST, "CUDA_VISIBLE_DEVICES"} & set(fresh)
+
+
+def test_devices_are_handed_out_by_local_rank() -> None:
+    got = worker(PLACE, JobSpec(name="j", command=("x",)), devices=(("0", "1"), ("2", "3")))
+    assert got["CUDA_VISIBLE_DEVICES"] == "0,1"
+    assert worker(PLACE, JobSpec(name="j", command=("x",)), devices=((),))["CUDA_VISIBLE_DEVICES"] == ""
+
+
+def test_the_jobs_environment_wins_over_the_launchers_and_loses_to_the_contract() -> None:
+    spec = JobSpec(
+        name="j",
+        command=("x",),
+        env={"A": "job", environ.OWNER: "x", "PYTHONPATH": "/mine:/ours", environ.RESTORE: "/old"},
+        checkpoint=CheckpointPolicy(dir="/ckpt", every_steps=5),
+    )
+    got = job_environ(launch_file(spec), inherited={"A": "launcher", "B": "b", "PYTHONPATH": "/ours"}, beacon="/b")
+    assert (got["A"], got["B"], got[environ.OWNER]) == ("job", "b", "j1@n1")
+    assert got["PYTHONPATH"] == "/mine:/ours"
+    assert (got[environ.CHECKPOINT_DIR], got[environ.CHECKPOINT_EVERY], got[environ.CHECKPOINT_KEEP]) == (
+        "/ckpt",
+        "5",
+        "3",
+    )
+    assert environ.RESTORE not in got
+
+
+@pytest.mark.parametrize(
+    ("nproc", "given", "threads"), [(1, {}, None), (2, {}, "1"), (2, {"OMP_NUM_THREADS": "8"}, "8")]
+)
+def test_workers_that_share_a_machine_get_one_thread_each_unless_told_otherwise(
+    nproc: int, given: dict[str, str], threads: str | None
+) -> None:
+    spec = JobSpec(name="j", command=("x",), nproc_per_node=nproc, env=given)
+    assert job_environ(launch_file(spec), inherited={}, beacon="/b").get("OMP_NUM_THREADS") == threads

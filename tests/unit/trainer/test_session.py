@@ -1,0 +1,162 @@
+"""The session on its own, in this process: what a script may and may not do, and when it saves."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from evertrain import trainer
+from evertrain.contract.beacon import CheckpointCommitted, CheckpointFailed, Wish
+from evertrain.contract.exits import WorkerExit
+from evertrain.trainer.parts import NotPlain
+from evertrain.trainer.peers import GroupMissing
+from evertrain.trainer.session import Session
+from evertrain.trainer.settings import Settings
+from support.beacon_listener import BeaconListener
+
+
+@pytest.fixture
+def launcher(tmp_path: Path) -> Iterator[BeaconListener]:
+    launcher = BeaconListener(tmp_path / "beacon.sock")
+    yield launcher
+    launcher.close()
+
+
+def _settings(tmp_path: Path, **changes: Any) -> Settings:
+    fixed: dict[str, Any] = {"checkpoint_dir": str(tmp_path / "ck"), "checkpoint_every_steps": 10}
+    return Settings(**fixed | changes)
+
+
+def _saved(tmp_path: Path) -> list[int]:
+    return sorted(int(path.name[5:14]) for path in (tmp_path / "ck").iterdir())
+
+
+def test_plain_python_trains_without_a_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in list(os.environ):
+        if name.startswith("EVERTRAIN_"):
+            monkeypatch.delenv(name)
+    with trainer.session() as job:
+        assert job.state(model=nn.Linear(1, 1), optimizer=None).restore() == 0
+        for step in range(100):
+            job.step_done(step + 1, loss=0.5, tokens=3)
+        assert (job.rank, job.world_size, job.generation, job.tokens) == (0, 1, 0, 300)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_session_without_state_only_reports(tmp_path: Path, launcher: BeaconListener) -> None:
+    with Session(_settings(tmp_path, beacon=str(launcher.path))) as job:
+        job.step_done(1)
+        connection = launcher.accept()
+        connection.send(Wish(save_and_yield=True))
+        job.step_done(2, save=True)
+        job.step_done(3, save=True)
+    failed = [report for report in connection.read_all() if isinstance(report, CheckpointFailed)]
+    assert ["no state" in report.reason for report in failed] == [True]
+
+
+def test_saves_happen_by_policy_and_on_request_once_a_step(tmp_path: Path) -> None:
+    with Session(_settings(tmp_path, checkpoint_keep=99)) as job:
+        job.state(model=nn.Linear(1, 1), optimizer=None).restore()
+        for step in range(1, 33):
+            job.step_done(step, save=step in (20, 32))
+    assert _saved(tmp_path) == [10, 20, 30, 32]
+
+
+def test_steps_counted_in_strides_save_whenever_a_multiple_is_passed(tmp_path: Path) -> None:
+    with Session(_settings(tmp_path, checkpoint_keep=99)) as job:
+        job.state(model=nn.Linear(1, 1), optimizer=None).restore()
+        for step in range(4, 41, 4):
+            job.step_done(step)
+    assert _saved(tmp_path) == [12, 20, 32, 40]
+
+
+def test_a_checkpoint_names_its_parent(tmp_path: Path, launcher: BeaconListener) -> None:
+    with Session(_settings(tmp_path, beacon=str(launcher.path), generation=4)) as job:
+        job.state(model=nn.Linear(1, 1), optimizer=None).restore()
+        for step in range(1, 21):
+            job.step_done(step)
+    reports = launcher.accept().read_all()
+    first, second = [report for report in reports if isinstance(report, CheckpointCommitted)]
+    text = Path(second.path, "manifest.json").read_text()
+    assert first.path in text
+    assert first.digest in text
+
+
+def test_a_yield_runs_finally_blocks_and_exits_with_the_agreed_code(tmp_path: Path, launcher: BeaconListener) -> None:
+    cleaned = []
+    with pytest.raises(SystemExit) as caught, Session(_settings(tmp_path, beacon=str(launcher.path))) as job:
+        job.state(model=nn.Linear(1, 1), optimizer=None).restore()
+        launcher.accept().send(Wish(save_and_yield=True))
+        try:
+            job.step_done(1)
+        finally:
+            cleaned.append(True)
+    assert caught.value.code == WorkerExit.YIELDED
+    assert cleaned == [True]
+    assert _saved(tmp_path) == [1]
+
+
+def test_state_that_cannot_be_saved_is_refused_before_training(tmp_path: Path) -> None:
+    class Odd:
+        def state_dict(self) -> dict[str, Any]:
+            return {"made_by": Odd}
+
+        def load_state_dict(self, state_dict: Any, /) -> None:
+            raise AssertionError(state_dict)
+
+    with Session(_settings(tmp_path)) as job, pytest.raises(NotPlain, match=r"odd\['made_by'\]"):
+        job.state(model=nn.Linear(1, 1), optimizer=None, extra={"odd": Odd()}).restore()
+
+
+def test_forgetting_the_optimizer_is_an_error_and_leaving_it_out_on_purpose_is_not(tmp_path: Path) -> None:
+    with Session(_settings(tmp_path)) as job:
+        with pytest.raises(TypeError, match="optimizer"):
+            job.state(model=nn.Linear(1, 1))  # type: ignore[call-arg]
+        job.state(model=nn.Linear(1, 1), optimizer=None)
+        with pytest.raises(RuntimeError, match="called before"):
+            job.state(model=nn.Linear(1, 1), optimizer=None)
+
+
+def test_an_extra_part_may_not_take_a_built_in_name(tmp_path: Path) -> None:
+    with Session(_settings(tmp_path)) as job, pytest.raises(ValueError, match="'scaler'"):
+        job.state(model=nn.Linear(1, 1), optimizer=None, extra={"scaler": nn.Linear(1, 1)})
+
+
+def test_restoring_before_the_process_group_exists_says_what_to_do(tmp_path: Path) -> None:
+    with Session(_settings(tmp_path, world_size=2)) as job, pytest.raises(GroupMissing, match="init_process_group"):
+        job.state(model=nn.Linear(1, 1), optimizer=None).restore()
+
+
+def test_all_parts_come_back(tmp_path: Path) -> None:
+    def parts() -> dict[str, Any]:
+        model = nn.Linear(2, 2)
+        optimizer = torch.optim.SGD(model.parameters(), lr=1.0, momentum=0.9)
+        return {
+            "model": model,
+            "optimizer": optimizer,
+            "scheduler": torch.optim.lr_scheduler.StepLR(optimizer, 3),
+            "scaler": torch.amp.GradScaler("cpu"),
+            "sampler": trainer.data.ElasticSampler(10, 2, rank=0, world_size=1),
+        }
+
+    first = parts()
+    with Session(_settings(tmp_path)) as job:
+        job.state(**first).restore()
+        for step in range(1, 11):
+            first["model"](torch.ones(1, 2)).sum().backward()
+            first["optimizer"].step()
+            first["scheduler"].step()
+            job.step_done(step, tokens=2)
+    second = parts()
+    with Session(_settings(tmp_path)) as job:
+        assert job.state(**second).restore() == 10
+        assert job.generation == 1
+    for name, part in second.items():
+        assert str(part.state_dict()) == str(first[name].state_dict()), name
