@@ -8,10 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from support.cluster import Cluster
 from support.etcd import EtcdServer
-
-from evertrain.api.v1 import operator_pb2
 
 pytestmark = [pytest.mark.e2e, pytest.mark.torch, pytest.mark.etcd, pytest.mark.timeout(180)]
 

@@ -10,11 +10,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support.cluster import Cluster
 
 from evertrain.api.v1 import operator_pb2
 from evertrain.contract.jobspec import NodeRange
 from evertrain.trainer import data
+from support.cluster import Cluster
 
 pytestmark = [pytest.mark.e2e, pytest.mark.torch, pytest.mark.timeout(180)]
 
@@ -143,7 +143,9 @@ def test_unmodified_torchrun_script_comes_back_from_a_killed_worker(cluster: Clu
     cluster.submit(spec)
     cluster.wait_file(checkpoint)
     os.kill(cluster.worker(3), signal.SIGKILL)
-    cluster.wait_job("plain", lambda job: job.generation == 2 and job.state == operator_pb2.JOB_STATE_RUNNING, "is back")
+    cluster.wait_job(
+        "plain", lambda job: job.generation == 2 and job.state == operator_pb2.JOB_STATE_RUNNING, "is back"
+    )
     request = operator_pb2.ReadLogRequest(job="plain", rank=3, follow=True)
     text = b""
     for reply in cluster.operator().ReadLog(request, timeout=60):

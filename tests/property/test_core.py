@@ -1,4 +1,4 @@
-"""Whatever happens to nodes, agents, workers, operators and leaders, the invariants hold; and once faults stop, jobs run.
+"""Whatever happens to nodes, workers, operators and leaders, the invariants hold; once faults stop, jobs run.
 
 ``World`` checks at every step that the core is deterministic, that the
 invariants of the design hold, and that deciding again changes nothing.
@@ -9,12 +9,12 @@ from __future__ import annotations
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from support.world import World, a_spec
 
 from evertrain.contract.jobspec import RetryPolicy
 from evertrain.contract.launch import GroupState
 from evertrain.controlplane.core.orders import orders_for
 from evertrain.controlplane.core.state import JobState
+from support.world import World, a_spec
 
 NODES = tuple(f"n{at}" for at in range(1, 6))
 PATIENT = RetryPolicy(max_failures=10_000, max_without_progress=10_000)

@@ -99,7 +99,10 @@ class WorkerConnection:
         readable, _, _ = select.select([self._connection], [], [], max(0.0, wait_s))
         if not readable:
             return False
-        data = self._connection.recv(1 << 16)
+        try:
+            data = self._connection.recv(1 << 16)
+        except ConnectionResetError:  # the worker ended with a wish unread; all it had sent has been read
+            return False
         self.received.extend(self._decoder.feed(data))
         return bool(data)
 

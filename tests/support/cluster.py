@@ -1,4 +1,4 @@
-"""A cluster of real processes on loopback for a test: coordinators, agents, and what they start. Leaves nothing behind."""
+"""A cluster of real processes on loopback for a test: coordinators, agents, what they start. Leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -195,7 +195,7 @@ class Cluster:
                 for reply in self.operator().WatchJob(operator_pb2.WatchJobRequest(name=name), timeout=left_s):
                     yield reply.job
             except grpc.RpcError as err:
-                code = err.code()  # type: ignore[attr-defined]
+                code = err.code()
                 if code not in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
                     raise
 
@@ -205,7 +205,9 @@ class Cluster:
         for last in self.jobs(name, deadline_s):
             if fits(last):
                 return last
-        seen = "nothing" if last is None else f"{operator_pb2.JobState.Name(last.state)}: {last.reason}, step {last.step}"
+        seen = (
+            "nothing" if last is None else f"{operator_pb2.JobState.Name(last.state)}: {last.reason}, step {last.step}"
+        )
         raise AssertionError(f"{name} {what}? Not within {deadline_s:.0f} s; seen last: {seen}\n{self.story(name)}")
 
     def wait_steps(self, name: str, count: int = 25) -> Job:

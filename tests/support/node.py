@@ -1,4 +1,4 @@
-"""An agent's side of the wire, scripted by a test: registers, keeps the orders it was sent, reports what it is told to."""
+"""An agent's side of the wire, scripted by a test: registers, reads its orders, reports what it is told to."""
 
 from __future__ import annotations
 
@@ -82,8 +82,18 @@ class Node:
         """The next thing the coordinator sends. Fails the test when nothing comes."""
         async with asyncio.timeout(DEADLINE_S):
             response = await self._call.read()
-        assert response is not grpc.aio.EOF, f"{self.name}: the coordinator ended the stream"
+        assert isinstance(response, agent_pb2.SessionResponse), f"{self.name}: the coordinator ended the stream"
         return response
+
+    async def end(self) -> str:
+        """Wait until the coordinator ends the stream; its words."""
+        async with asyncio.timeout(DEADLINE_S):
+            try:
+                while isinstance(await self._call.read(), agent_pb2.SessionResponse):
+                    pass
+            except grpc.aio.AioRpcError as err:
+                return err.details() or ""
+        return "ended without a word"
 
     async def orders(self, *, generation: int | None = None, jobs: int = 1) -> agent_pb2.NodeOrders:
         """The next orders for ``jobs`` jobs, of ``generation`` when given; others are passed over, probes kept."""
@@ -92,9 +102,9 @@ class Node:
             if response.HasField("probe"):
                 self.probes.append(response.probe)
             found = response.orders
-            if response.HasField("orders") and len(found.jobs) == jobs:
-                if generation is None or (jobs and found.jobs[0].generation == generation):
-                    return found
+            fits = generation is None or (jobs > 0 and bool(found.jobs) and found.jobs[0].generation == generation)
+            if response.HasField("orders") and len(found.jobs) == jobs and fits:
+                return found
 
     async def probe(self) -> agent_pb2.ProbeRequest:
         """The next probe this node is asked for."""
@@ -108,4 +118,4 @@ class Node:
         """Break the stream, as a killed agent does."""
         if self._call is not None:
             self._call.cancel()
-        await self._channel.close()
+        await self._channel.close(None)

@@ -12,6 +12,8 @@ DEADLINE_S_MAX: Final = 30.0
 ANSWER_BYTES_MAX: Final = 256
 AT_ONCE_MAX: Final = 32
 WAITING_MAX: Final = 256
+CONNECT_S: Final = 0.2
+"""After this the connection is tried anew: the kernel repeats a SYN that met a dying listener only after 1 s."""
 
 
 class Prober:
@@ -54,7 +56,7 @@ async def probe(address: str, port: int, *, launcher_id: str, deadline_s: float)
     """
     try:
         async with asyncio.timeout(deadline_s):
-            reader, writer = await asyncio.open_connection(address, port, limit=ANSWER_BYTES_MAX)
+            reader, writer = await _connect(address, port)
             try:
                 line = await _line(reader)
             finally:
@@ -65,6 +67,17 @@ async def probe(address: str, port: int, *, launcher_id: str, deadline_s: float)
         return agent_pb2.PROBE_VERDICT_SILENT
     same = line == launcher_id.encode()
     return agent_pb2.PROBE_VERDICT_ALIVE if same else agent_pb2.PROBE_VERDICT_REFUSED
+
+
+async def _connect(address: str, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Connect; the caller's deadline bounds the tries."""
+    wait_s = CONNECT_S
+    while True:
+        try:
+            async with asyncio.timeout(wait_s):
+                return await asyncio.open_connection(address, port, limit=ANSWER_BYTES_MAX)
+        except TimeoutError:
+            wait_s *= 2
 
 
 async def _line(reader: asyncio.StreamReader) -> bytes:

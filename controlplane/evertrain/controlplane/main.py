@@ -13,13 +13,14 @@ from pathlib import Path
 import grpc.aio
 import structlog
 import uvloop
+
 from evertrain.api.logs import configure_logging
 from evertrain.api.transport import SERVER_OPTIONS, Tls, TransportError, listen
 from evertrain.contract.version import version
 from evertrain.controlplane.core.policy import Policy
 from evertrain.controlplane.server.serve import Doors, add_services
 from evertrain.controlplane.shell.clock import SystemClock
-from evertrain.controlplane.shell.coordinator import Coordinator
+from evertrain.controlplane.shell.coordinator import Coordinator, texts_of
 from evertrain.controlplane.store.api import StoreError
 from evertrain.controlplane.store.codec import RecordError
 from evertrain.controlplane.store.open import BadStoreUrl, StoreOptions, open_store
@@ -36,8 +37,8 @@ def main() -> None:
     try:
         uvloop.run(_run(arguments))
     except* (TransportError, BadStoreUrl, StoreError, RecordError, OSError) as group:
-        for err in group.exceptions:
-            print(f"evertrain-coordinator: {err}", file=sys.stderr)
+        for text in dict.fromkeys(texts_of(group)):
+            print(f"evertrain-coordinator: {text}", file=sys.stderr)
         sys.exit(1)
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 import yaml
+
 from evertrain.jobspec.problem import FieldPath, Mark, Problem
 
 ITEMS_MAX: Final = 20_000

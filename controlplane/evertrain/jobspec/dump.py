@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import yaml
+
 from evertrain.contract.jobspec import JobSpec
 from evertrain.contract.wire import to_dict
 from evertrain.jobspec.secrets import looks_secret

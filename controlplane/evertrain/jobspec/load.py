@@ -12,13 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
 from evertrain.contract.jobspec import JobSpec
 from evertrain.jobspec.check import SPEC_BYTES_MAX, check
 from evertrain.jobspec.document import Document, Scalar, Tree, read
 from evertrain.jobspec.model import JobModel, field_names
 from evertrain.jobspec.problem import FieldPath, Problem, Severity, errors, nearest
-from pydantic import ValidationError
-from pydantic_core import ErrorDetails
 
 SCRIPT_BYTES_MAX: Final = 4 << 20
 """A script above this is not looked into."""

@@ -11,11 +11,12 @@ import shlex
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Final, TypeAlias
 
+from pydantic import BaseModel, BeforeValidator, ConfigDict, model_validator
+from pydantic_core import PydanticCustomError
+
 from evertrain.contract import jobspec as contract
 from evertrain.jobspec.document import Scalar
 from evertrain.jobspec.units import UnitError, parse_duration, parse_size
-from pydantic import BaseModel, BeforeValidator, ConfigDict, model_validator
-from pydantic_core import PydanticCustomError
 
 _WHOLE_NUMBER: Final = re.compile(r"-?(0|[1-9][0-9]{0,17})")
 _DEFAULT: Final = contract.JobSpec(name="")

@@ -73,12 +73,15 @@ class Running:
             prepare_timeout_s=60.0,
         )
         request = operator_pb2.SubmitJobRequest(request_id=request_id, spec=spec, submitted_by="ann")
-        reply = await self.operator.SubmitJob(request, timeout=10, wait_for_ready=True)
+        reply: operator_pb2.SubmitJobResponse = await self.operator.SubmitJob(request, timeout=10, wait_for_ready=True)
         return reply.job
 
     async def job(self, name: str = "job") -> operator_pb2.Job:
         """Where a job stands."""
-        return (await self.operator.GetJob(operator_pb2.GetJobRequest(name=name), timeout=10)).job
+        reply: operator_pb2.GetJobResponse = await self.operator.GetJob(
+            operator_pb2.GetJobRequest(name=name), timeout=10
+        )
+        return reply.job
 
 
 Start = Callable[..., AbstractAsyncContextManager[Running]]

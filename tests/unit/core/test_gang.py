@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from support.world import World, a_spec
 
 from evertrain.contract.jobspec import NodeRange, RetryPolicy
 from evertrain.contract.launch import Desired, GroupState
@@ -13,6 +12,7 @@ from evertrain.controlplane.core.commands import Refusal
 from evertrain.controlplane.core.ids import NodeName
 from evertrain.controlplane.core.orders import orders_for
 from evertrain.controlplane.core.state import CheckpointState, JobState
+from support.world import World, a_spec
 
 
 @pytest.fixture

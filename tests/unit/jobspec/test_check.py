@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+
 from evertrain.contract.jobspec import CheckpointPolicy, JobSpec, LogPolicy, RetryPolicy
 from evertrain.jobspec import Severity, check
 from evertrain.jobspec.dump import dump

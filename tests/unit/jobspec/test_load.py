@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from evertrain.contract.jobspec import CheckpointPolicy, JobSpec, LogPolicy, NodeRange, RetryPolicy
 from evertrain.jobspec import Severity
 from evertrain.jobspec.check import SPEC_BYTES_MAX

@@ -7,6 +7,9 @@ import math
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
 from evertrain.contract.jobspec import CheckpointPolicy, JobSpec, LogPolicy, NodeRange, RetryPolicy
 from evertrain.contract.wire import from_dict, to_dict
 from evertrain.jobspec import check
@@ -14,8 +17,6 @@ from evertrain.jobspec.dump import dump
 from evertrain.jobspec.load import SpecInvalid, load_bytes
 from evertrain.jobspec.problem import errors
 from evertrain.jobspec.units import UnitError, duration_text, parse_duration, parse_size, size_text
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 TEXT = st.text(st.characters(exclude_categories=["Cs", "Cc"]), max_size=20)
 NAME = st.from_regex(r"[a-z0-9]([-a-z0-9]{0,10}[a-z0-9])?", fullmatch=True)

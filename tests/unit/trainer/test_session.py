@@ -91,13 +91,18 @@ def test_a_checkpoint_names_its_parent(tmp_path: Path, launcher: BeaconListener)
 
 def test_a_yield_runs_finally_blocks_and_exits_with_the_agreed_code(tmp_path: Path, launcher: BeaconListener) -> None:
     cleaned = []
-    with pytest.raises(SystemExit) as caught, Session(_settings(tmp_path, beacon=str(launcher.path))) as job:
-        job.state(model=nn.Linear(1, 1), optimizer=None).restore()
-        launcher.accept().send(Wish(save_and_yield=True))
-        try:
-            job.step_done(1)
-        finally:
-            cleaned.append(True)
+
+    def script() -> None:
+        with Session(_settings(tmp_path, beacon=str(launcher.path))) as job:
+            job.state(model=nn.Linear(1, 1), optimizer=None).restore()
+            launcher.accept().send(Wish(save_and_yield=True))
+            try:
+                job.step_done(1)
+            finally:
+                cleaned.append(True)
+
+    with pytest.raises(SystemExit) as caught:
+        script()
     assert caught.value.code == WorkerExit.YIELDED
     assert cleaned == [True]
     assert _saved(tmp_path) == [1]

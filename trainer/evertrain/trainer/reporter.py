@@ -123,6 +123,7 @@ class Reporter:
     def close(self) -> None:
         """Close the socket; later reports are dropped."""
         self._connects_left = 0
+        self.wish()  # a wish left unread would make the launcher see a reset instead of an orderly end
         self._disconnect()
         self._queue.clear()
 

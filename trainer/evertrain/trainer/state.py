@@ -127,6 +127,7 @@ class JobState:
         state can't be saved or doesn't fit the checkpoint, and
         :class:`NothingRestorable`.
         """
+        began = self._clock()
         self.open()
         if self.plan.root:
             self._parts.capture({})  # a value that can't be saved is better known now than at the first save
@@ -135,6 +136,8 @@ class JobState:
             loaded = self._load(candidate)
             if loaded is not None:
                 self._take_over(loaded, candidate)
+                restored = Restored(step=self.step, path=candidate.path, restore_s=self._clock() - began)
+                self._reporter.report(restored)
                 break
         else:
             if self.plan.candidates:
@@ -230,7 +233,6 @@ class JobState:
         return None
 
     def _take_over(self, loaded: Loaded, candidate: Candidate) -> None:
-        began = self._clock()
         self._parts.require_match(loaded.shards, path=candidate.path)
         if changes := self._parts.config_changes(loaded.shards):
             self._warn(f"config differs from {candidate.path} in {', '.join(changes)}: the run is no longer the same")
@@ -243,7 +245,6 @@ class JobState:
             rng.derive(seed=self._seed, rank=self.peers.rank, step=self.step)
         self._restored_step = self.step
         self._parent = Candidate(path=candidate.path, digest=loaded.digest)
-        self._reporter.report(Restored(step=self.step, path=candidate.path, restore_s=self._clock() - began))
 
     # -- saving
 

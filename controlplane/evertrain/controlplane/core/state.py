@@ -11,10 +11,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
+from immutables import Map
+
 from evertrain.contract.jobspec import JobSpec
 from evertrain.contract.launch import LauncherState, LauncherStatus, ProcessExit
 from evertrain.controlplane.core.ids import Generation, Instant, JobId, JobName, NodeName, Term
-from immutables import Map
 
 
 class JobState(StrEnum):

@@ -15,7 +15,7 @@ from evertrain.controlplane.core.state import State
 
 DEFAULT = Policy()
 ROUNDS_MAX = 5
-"""What one job lets go, another may take: decide until nothing changes. More rounds than this come with the next event."""
+"""What one job lets go, another may take: decide until nothing changes. More rounds come with the next event."""
 
 
 def step(state: State, events: Sequence[Event], *, now: Instant, policy: Policy = DEFAULT) -> Decision:

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 
 import grpc
 import structlog
+
 from evertrain.api.mirror import MirrorError
 from evertrain.api.v1 import agent_pb2, agent_pb2_grpc
 from evertrain.controlplane.core.events import NodeProbed, NodeRegistered

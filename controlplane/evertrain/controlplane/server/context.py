@@ -6,6 +6,7 @@ from typing import Any, NoReturn, TypeAlias
 
 import grpc
 import grpc.aio
+
 from evertrain.api.transport import LEADER_KEY
 from evertrain.controlplane.core.commands import Answer, Refusal
 from evertrain.controlplane.shell.coordinator import Coordinator

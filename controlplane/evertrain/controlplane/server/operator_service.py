@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import grpc
+from immutables import Map
+
 from evertrain.api.mirror import MirrorError
 from evertrain.api.v1 import operator_pb2, operator_pb2_grpc
 from evertrain.contract.jobspec import JobSpec
@@ -22,7 +24,6 @@ from evertrain.controlplane.shell.leader import Leader, NotLeading
 from evertrain.controlplane.shell.mirror import EventsForgotten
 from evertrain.controlplane.store.api import StoreError
 from evertrain.jobspec import Severity, check
-from immutables import Map
 
 ID_MAX = 128
 PROGRESS_EVERY_S = 0.25

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import grpc.aio
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_health.v1._async import HealthServicer  # the module behind the documented grpc_health.v1.health.aio
+from grpc_reflection.v1alpha import reflection
+
 from evertrain.api.v1 import agent_pb2, agent_pb2_grpc, operator_pb2, operator_pb2_grpc
 from evertrain.controlplane.server.agent_service import AgentService
 from evertrain.controlplane.server.logs import LogStreams
 from evertrain.controlplane.server.operator_service import OperatorService
 from evertrain.controlplane.shell.coordinator import Coordinator
-from grpc_health.v1 import health_pb2, health_pb2_grpc
-from grpc_health.v1._async import HealthServicer  # the module behind the documented grpc_health.v1.health.aio
-from grpc_reflection.v1alpha import reflection
 
 AGENT = agent_pb2.DESCRIPTOR.services_by_name["AgentService"].full_name
 OPERATOR = operator_pb2.DESCRIPTOR.services_by_name["OperatorService"].full_name

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import structlog
+
 from evertrain.controlplane.core.policy import Policy
 from evertrain.controlplane.shell.clock import Clock
 from evertrain.controlplane.shell.leader import Leader, NotLeading
@@ -47,15 +48,16 @@ class Coordinator:
         try:
             await self._leader.run()
         except* (Fenced, LeaseLost, NotLeading) as group:
-            reasons = "; ".join(dict.fromkeys(_flat(group)))
+            reasons = "; ".join(dict.fromkeys(texts_of(group)))
             log.warning("stepped down", term=leadership.term, reason=reasons)
         finally:
             self._leader = None
             await leadership.resign()
 
 
-def _flat(group: BaseExceptionGroup[Exception]) -> list[str]:
+def texts_of(group: BaseExceptionGroup[Exception]) -> list[str]:
+    """What the exceptions in a group say, however deep they lie."""
     texts: list[str] = []
     for err in group.exceptions:
-        texts += _flat(err) if isinstance(err, BaseExceptionGroup) else [str(err)]
+        texts += texts_of(err) if isinstance(err, BaseExceptionGroup) else [str(err)]
     return texts

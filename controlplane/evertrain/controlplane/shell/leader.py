@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
 
 import structlog
+
 from evertrain.contract.launch import LauncherStatus
 from evertrain.controlplane.core.commands import Answer, Decision, ProbeNode, WakeAt
 from evertrain.controlplane.core.events import (
@@ -30,13 +30,12 @@ from evertrain.controlplane.core.policy import Policy
 from evertrain.controlplane.core.state import State
 from evertrain.controlplane.core.step import step
 from evertrain.controlplane.shell.clock import Clock
+from evertrain.controlplane.shell.committer import Committer
 from evertrain.controlplane.shell.sessions import NodeSession, Probe, facts_of
 from evertrain.controlplane.store import codec
-from evertrain.controlplane.store.api import WRITES_MAX, Leadership, OutcomeUnknown, Store, Unavailable, Write
-from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wait_random_exponential
+from evertrain.controlplane.store.api import WRITES_MAX, Leadership, Store
 
 log = structlog.get_logger(__name__)
-T = TypeVar("T")
 
 INBOX_EVENTS_MAX = 4_096
 """Events that may wait. A full inbox stops the reading of the agents' streams: back-pressure, no loss."""
@@ -45,8 +44,6 @@ HEARTBEAT_S = 0.5
 """Between reports of an agent when nothing changes."""
 SILENT_AFTER_S = 2.0
 """A stream without a report for four heartbeats is out of sight; with a probe of at most 1 s, lost within 3 s."""
-COMPACT_EVERY = 2_000
-"""Commits between two compactions of the store's history, which keeps as many."""
 
 
 class NotLeading(Exception):
@@ -63,7 +60,7 @@ class Leader:
     """The loop of one leadership. ``run`` ends by an exception of the store when the leadership does."""
 
     def __init__(self, *, store: Store, leadership: Leadership, clock: Clock, address: str, policy: Policy) -> None:
-        self._store = store
+        self._committer = Committer(store, leadership, clock)
         self._leadership = leadership
         self._clock = clock
         self._address = address
@@ -72,18 +69,21 @@ class Leader:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at: Instant | None = None
         self._fresh: dict[NodeName, NodeSession] = {}
-        self._commits = 0
         self._asked: set[asyncio.Future[Answer]] = set()
         self._over = False
         self.sessions: dict[NodeName, NodeSession] = {}
         self.state = State(cluster_id="")
-        self.store_state = "ok"
         self.ready = asyncio.Event()
 
     @property
     def term(self) -> int:
         """This leadership's term."""
         return self._leadership.term
+
+    @property
+    def store_state(self) -> str:
+        """``ok``, or why the store is waited for."""
+        return self._committer.state
 
     # -- the loop -------------------------------------------------------------------
 
@@ -107,11 +107,11 @@ class Leader:
             self._let_go()
 
     async def _load(self) -> State:
-        snapshot = await self._patiently("load", self._store.load)
+        snapshot = await self._committer.load()
         cluster = codec.read_cluster(snapshot.records)
         if cluster is None:
             cluster = codec.Cluster(cluster_id=uuid.uuid4().hex, created_at=self._clock.now(), format=codec.FORMAT)
-            await self._commit([codec.cluster_write(cluster)])
+            await self._committer.commit([codec.cluster_write(cluster)])
         return codec.read_state(snapshot, cluster)
 
     async def _handle(self, batch: Sequence[_Envelope]) -> None:
@@ -125,43 +125,10 @@ class Leader:
             await self._handle(batch[:middle])
             await self._handle(batch[middle:])
             return
-        for at in range(0, len(writes), WRITES_MAX):
-            # One event fits one commit. Only a new leader's first look at many jobs does not; each
-            # job's record is whole in itself, and a cut between two is a state to decide from again.
-            await self._commit(writes[at : at + WRITES_MAX])
+        await self._committer.commit(writes)
         self.state = decision.state
         self._answer(batch, decision)
         self._dispatch(before, decision)
-
-    async def _commit(self, writes: Sequence[Write]) -> None:
-        revision = await self._patiently("commit", lambda: self._store.commit(writes, self._leadership))
-        self._commits += 1
-        if self._commits % COMPACT_EVERY == 0:
-            keep = type(revision)(max(0, revision - COMPACT_EVERY))
-            await self._patiently("compact", lambda: self._store.compact(keep))
-
-    async def _patiently(self, doing: str, call: Callable[[], Awaitable[T]]) -> T:
-        """Repeat ``call`` while the store is away. Bounded by the leadership: its loss cancels the wait."""
-
-        def say(retries: RetryCallState) -> None:
-            error = str(retries.outcome.exception()) if retries.outcome else ""
-            if self.store_state != error:
-                self.store_state = error
-                log.warning("the store is away, trying again; training goes on", doing=doing, error=error)
-
-        patience = AsyncRetrying(
-            retry=retry_if_exception_type((Unavailable, OutcomeUnknown)),
-            wait=wait_random_exponential(multiplier=0.1, max=2.0),
-            sleep=self._clock.sleep,
-            before_sleep=say,
-        )
-        async for attempt in patience:
-            with attempt:
-                result = await call()
-        if self.store_state != "ok":
-            self.store_state = "ok"
-            log.info("the store is back", doing=doing)
-        return result
 
     # -- after the commit -----------------------------------------------------------
 

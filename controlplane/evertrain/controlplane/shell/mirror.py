@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 from bisect import bisect_right
 from collections.abc import AsyncIterator
+from contextlib import aclosing
 
 import structlog
+
 from evertrain.controlplane.core.commands import Told
 from evertrain.controlplane.core.ids import JobName
 from evertrain.controlplane.core.state import Job
@@ -41,10 +43,11 @@ class Mirror:
         while True:
             try:
                 await self._load()
-                async for change in self._store.watch(self.revision):
-                    self._apply(change.writes)
-                    self.revision = change.revision
-                    await self._announce()
+                async with aclosing(self._store.watch(self.revision)) as changes:
+                    async for change in changes:
+                        self._apply(change.writes)
+                        self.revision = change.revision
+                        await self._announce()
             except Compacted:
                 log.info("the store's history was compacted under the mirror, loading again")
             except Unavailable as err:

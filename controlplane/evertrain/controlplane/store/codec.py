@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from google.protobuf.message import DecodeError
+from immutables import Map
+
 from evertrain.api import mirror
 from evertrain.api.v1 import record_pb2
 from evertrain.controlplane.core.commands import Decision, Told
 from evertrain.controlplane.core.ids import JobName, NodeName
 from evertrain.controlplane.core.state import Job, Node, Request, State
 from evertrain.controlplane.store.api import Key, Kind, Snapshot, Write
-from google.protobuf.message import DecodeError
-from immutables import Map
 
 FORMAT = 1
 """Version of the records that this build writes; it reads this one only."""
