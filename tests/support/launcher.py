@@ -290,5 +290,6 @@ async def gone(pid: int, *, within_s: float = SOON_S) -> None:
 
 
 def kill(pid: int) -> None:
-    """kill -9."""
-    os.kill(pid, signal.SIGKILL)
+    """kill -9. Nothing when it is gone already."""
+    with suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)

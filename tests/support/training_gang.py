@@ -25,9 +25,12 @@ from torch import nn
 
 from evertrain import trainer
 from evertrain.contract.wire import from_dict
+from evertrain.trainer.peers import Peers
 from evertrain.trainer.writing import SavePoint
 
 WAIT_S = 60.0
+# The first optimizer imports torch._dynamo, which takes longer than all the rest.
+PRELOAD = ["torch", "torch.distributed", "torch._dynamo", __name__]
 SAMPLES, BATCH = 400, 8
 
 
@@ -72,8 +75,7 @@ class Gang:
 
     def __init__(self, scenario: Scenario) -> None:
         context = multiprocessing.get_context("forkserver")
-        # The first optimizer imports torch._dynamo, which takes longer than all the rest.
-        context.set_forkserver_preload(["torch", "torch.distributed", "torch._dynamo", __name__])
+        context.set_forkserver_preload(PRELOAD)
         rendezvous = scenario.folder / f"rendezvous-{os.urandom(4).hex()}"
         self.scenario = scenario
         self.processes: list[BaseProcess] = [
@@ -201,6 +203,32 @@ def _train(scenario: Scenario, rank: int) -> None:
             if step + 1 == scenario.die_after:
                 os.kill(os.getpid(), signal.SIGKILL)
         _write_outcome(scenario, rank, model, start=start, generation=job.generation, heard=heard, tokens=job.tokens)
+
+
+def meet(backend: str, world_size: int, folder: Path) -> list[int | None]:
+    """Have ranks of a group of ``backend`` meet and exchange messages; their exit codes."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(PRELOAD)
+    arguments = (backend, world_size, str(folder / "rendezvous"))
+    members = [context.Process(target=_meet, args=(rank, *arguments), daemon=True) for rank in range(world_size)]
+    for member in members:
+        member.start()
+    for member in members:
+        member.join(WAIT_S)
+        member.kill()
+    return [member.exitcode for member in members]
+
+
+def _meet(rank: int, backend: str, world_size: int, rendezvous: str) -> None:
+    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+    dist.init_process_group(backend, init_method=f"file://{rendezvous}", rank=rank, world_size=world_size)
+    peers = Peers.connect(world_size_announced=world_size)
+    assert (peers.rank, peers.world_size) == (rank, world_size)
+    assert peers.maxima([rank, 5 - rank, 1 << 62]) == [world_size - 1, 5, 1 << 62]
+    assert peers.gather({"r": "x" * rank}) == [{"r": "x" * each} for each in range(world_size)]
+    assert peers.share({"plan": "ü"} if rank == 0 else None) == {"plan": "ü"}
+    peers.leave()
+    assert not dist.is_initialized()
 
 
 def _killer(scenario: Scenario) -> Callable[[SavePoint], None]:

@@ -69,7 +69,7 @@ class SimNode:
 
 
 @dataclass
-class World:
+class Engine:
     """Drives the core. ``settle`` lets nodes obey and report until nothing more happens at this instant."""
 
     policy: Policy = field(default_factory=Policy)
@@ -232,7 +232,9 @@ class World:
         )
         return replace(status, notices=(*status.notices, notice)[-16:])
 
-    # -- what can happen ----------------------------------------------------------------
+
+class World(Engine):
+    """An engine with everything that can happen to a cluster."""
 
     def submit(self, spec: JobSpec | None = None, request_id: str = "") -> None:
         """An operator submits a job."""

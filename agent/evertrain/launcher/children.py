@@ -75,12 +75,17 @@ class Child:
         """Reap it if it is dead."""
         if self.code is not None:
             return
-        result = os.waitid(os.P_PIDFD, self._handle, os.WEXITED | os.WNOHANG)
-        if result is None:
-            return
+        try:
+            result = os.waitid(os.P_PIDFD, self._handle, os.WEXITED | os.WNOHANG)
+        except ChildProcessError:  # only a mistake of ours can have reaped it; how it ended is not known
+            log.exception("process %d was reaped elsewhere", self.pid)
+            self.code = -signal.SIGKILL
+        else:
+            if result is None:
+                return
+            self.code = result.si_status if result.si_code == os.CLD_EXITED else -result.si_status
         self._loop.remove_reader(self._handle)
         os.close(self._handle)
-        self.code = result.si_status if result.si_code == os.CLD_EXITED else -result.si_status
         self.gone.set()
         self.on_exit(self)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import signal
 import time
 from collections.abc import Callable, Sequence
@@ -11,12 +12,14 @@ from dataclasses import dataclass
 from typing import Final
 
 from evertrain.contract.exits import WorkerExit
-from evertrain.contract.launch import GroupState, ProcessExit
+from evertrain.contract.launch import GangPlace, GroupState, ProcessExit
 from evertrain.launcher import children
 from evertrain.launcher.children import Child
 from evertrain.launcher.failure import explain
 from evertrain.launcher.folder import Folder
-from evertrain.launcher.output import OutputPump
+from evertrain.launcher.messages import TakeSeat
+from evertrain.launcher.nursery import Nursery, Recruit
+from evertrain.launcher.output import OutputPump, RankFiles
 from evertrain.launcher.policy import LauncherPolicy
 from evertrain.launcher.processes import signal_process
 
@@ -53,10 +56,11 @@ class LocalGroup:
         folder: Folder,
         policy: LauncherPolicy,
         secrets: Sequence[str],
+        files: RankFiles,
         on_change: Callable[[], None],
-        spared: Callable[[], set[int]],
+        nursery: Nursery,
     ) -> None:
-        """``spared`` tells which children of this process are no strays of the group."""
+        """``nursery`` tells which children of this process are no strays of the group."""
         self.generation = generation
         self.state = GroupState.RUNNING
         self.exits: list[ProcessExit] = []
@@ -64,7 +68,7 @@ class LocalGroup:
         self.over = False
         """All processes are gone, strays included."""
         self._folder, self._policy, self._secrets = folder, policy, secrets
-        self._on_change, self._spared = on_change, spared
+        self._files, self._on_change, self._nursery = files, on_change, nursery
         self._workers: dict[int, Worker] = {}
         self._began = time.monotonic()
         self._stopping = False
@@ -74,10 +78,19 @@ class LocalGroup:
         """Workers that were not reaped."""
         return {pid for pid, worker in self._workers.items() if worker.child.code is None}
 
-    def adopt(self, worker: Worker) -> None:
-        """It is one of the group's from now on."""
-        worker.child.on_exit = self._worker_gone
-        self._workers[worker.child.pid] = worker
+    def seat(self, recruits: Sequence[Recruit], place: GangPlace) -> None:
+        """These processes become the workers, in the order of local ranks."""
+        now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        for local_rank, recruit in enumerate(recruits):
+            rank = place.rank_first + local_rank
+            file = self._files.of(rank)
+            file.write(f"--- generation {self.generation}, rank {rank} of {place.world_size}, {now} ---\n".encode())
+            reading, writing = os.pipe()
+            worker = Worker(rank=rank, local_rank=local_rank, child=recruit.child, output=OutputPump(reading, file))
+            worker.child.on_exit = self._worker_gone
+            self._workers[worker.child.pid] = worker
+            recruit.take(TakeSeat(generation=self.generation, place=place, local_rank=local_rank), writing)
+            os.close(writing)
 
     def refuse(self, error: str) -> None:
         """The group could not be started, and trying again would not help."""
@@ -155,10 +168,14 @@ class LocalGroup:
 
     async def _end_strays(self, grace_s: float) -> None:
         """End processes that workers left behind. What finishes a good end gets SIGTERM and the grace first."""
+        async with self._nursery.quiet:  # children that are being forked have no known pids yet
+            await self._end_known_strays(grace_s)
+
+    async def _end_known_strays(self, grace_s: float) -> None:
         loop = asyncio.get_running_loop()
         patient_until = loop.time() + grace_s
         asked: set[int] = set()
-        while strays := children.reap_strays(self._spared()):
+        while strays := children.reap_strays(self._nursery.pids):
             if loop.time() >= patient_until:
                 log.warning("processes that workers left behind are killed: %s", sorted(strays))
                 for pid in strays:

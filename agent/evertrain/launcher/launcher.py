@@ -35,10 +35,9 @@ from evertrain.launcher.doors import AgentDoor, ProbePort, WorkerDoor
 from evertrain.launcher.failure import secret_values
 from evertrain.launcher.fence import Fence
 from evertrain.launcher.folder import Folder
-from evertrain.launcher.group import LocalGroup, Worker
-from evertrain.launcher.messages import TakeSeat
+from evertrain.launcher.group import LocalGroup
 from evertrain.launcher.nursery import Nursery
-from evertrain.launcher.output import OutputPump, RotatingFile
+from evertrain.launcher.output import RankFiles
 from evertrain.launcher.policy import LauncherPolicy
 from evertrain.launcher.ports import PortUnusable
 from evertrain.launcher.progress import GangProgress, Notices
@@ -68,7 +67,7 @@ class Launcher:
         self._group: LocalGroup | None = None
         self._progress: GangProgress | None = None
         self._notices = Notices()
-        self._rank_files: dict[int, RotatingFile] = {}
+        self._files = RankFiles(folder.rank_log, launch.spec.logs)
         self._error = ""
         self._idle: asyncio.TimerHandle | None = None
         self._nursery = Nursery(
@@ -175,7 +174,7 @@ class Launcher:
         self._turn.set()
 
     def _child_died(self) -> None:
-        if not self._nursery.forking:
+        if not self._nursery.quiet.locked():
             children.reap_strays(self._known())
 
     def _nursery_changed(self) -> None:
@@ -257,13 +256,14 @@ class Launcher:
             folder=self._folder,
             policy=self._policy,
             secrets=self._secrets,
+            files=self._files,
             on_change=self._group_changed,
-            spared=lambda: self._nursery.pids,
+            nursery=self._nursery,
         )
         try:
             if place.group_rank == 0:
                 await self._nursery.meet_at(place.master_port)
-            await self._seat(group, order.generation, place)
+            group.seat(await self._nursery.recruit(), place)
         except PortUnusable as err:
             group.refuse(f"generation {order.generation} cannot meet at port {place.master_port}: {err}")
             log.error("%s", group.error)
@@ -277,23 +277,6 @@ class Launcher:
         self._turn.set()
         self._announcer.edge()
         self._watch_idle()
-
-    async def _seat(self, group: LocalGroup, generation: int, place: GangPlace) -> None:
-        """Have workers take the generation's seats. Raises :class:`ForkUnavailable`."""
-        for local_rank, recruit in enumerate(await self._nursery.recruit()):
-            rank = place.rank_first + local_rank
-            file = self._rank_file(rank)
-            file.write(f"--- generation {generation}, rank {rank} of {place.world_size}, {_utc()} ---\n".encode())
-            reading, writing = os.pipe()
-            output = OutputPump(reading, file)
-            group.adopt(Worker(rank=rank, local_rank=local_rank, child=recruit.child, output=output))
-            recruit.take(TakeSeat(generation=generation, place=place, local_rank=local_rank), writing)
-            os.close(writing)
-
-    def _rank_file(self, rank: int) -> RotatingFile:
-        if rank not in self._rank_files:
-            self._rank_files[rank] = RotatingFile(self._folder.rank_log(rank), self._launch.spec.logs)
-        return self._rank_files[rank]
 
     def _known(self) -> set[int]:
         return self._nursery.pids | (self._group.pids if self._group is not None else set())
@@ -340,7 +323,3 @@ def _refused_without_a_word(group: LocalGroup, place: GangPlace) -> CheckpointNo
     return CheckpointNotice(
         kind="refused", generation=group.generation, step=0, path=place.restore_path, reason=message
     )
-
-
-def _utc() -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())

@@ -60,7 +60,8 @@ class Nursery:
         self._log_file = RotatingFile(folder.spare_log, launch.spec.logs)
         self._spare: SpareLink | None = None
         self._warm = asyncio.Event()
-        self._line = asyncio.Lock()
+        self.quiet = asyncio.Lock()
+        """Held while something is forked: its pids are not known yet."""
         self._recruits: dict[int, Recruit] = {}
         self._wanted = asyncio.Event()
         self._ports: MeetingPorts | None = None if launch.spec.script else BoundPorts()
@@ -85,11 +86,6 @@ class Nursery:
         """Processes that are neither workers nor strays."""
         children = (self._keeper, None if self._spare is None else self._spare.child)
         return {child.pid for child in children if child is not None} | set(self._recruits)
-
-    @property
-    def forking(self) -> bool:
-        """Children may exist whose pids are not known yet."""
-        return self._line.locked()
 
     async def run(self) -> None:
         """Keep them until cancelled."""
@@ -128,7 +124,7 @@ class Nursery:
 
     async def _fill(self) -> None:
         """Fork what is missing. Raises :class:`ForkUnavailable`."""
-        async with self._line:
+        async with self.quiet:
             missing = self._launch.spec.nproc_per_node - len(self._recruits)
             if missing <= 0:
                 return
@@ -241,7 +237,7 @@ class Nursery:
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
         try:
-            async with self._line:
+            async with self.quiet:
                 (pid,) = await self._fork(Fork(keeper=True), [theirs.fileno()])
                 keeper = self._keeper = Child(pid, on_exit=lambda _: self._on_change())
         except BaseException:

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 from collections import deque
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -82,6 +83,20 @@ class RotatingFile:
 
     def _numbered(self, number: int) -> Path:
         return self._path.with_name(f"{self._path.name}.{number}")
+
+
+class RankFiles:
+    """The file of each rank, over all generations."""
+
+    def __init__(self, path_of: Callable[[int], Path], policy: LogPolicy) -> None:
+        self._path_of, self._policy = path_of, policy
+        self._files: dict[int, RotatingFile] = {}
+
+    def of(self, rank: int) -> RotatingFile:
+        """One rank's."""
+        if rank not in self._files:
+            self._files[rank] = RotatingFile(self._path_of(rank), self._policy)
+        return self._files[rank]
 
 
 class OutputPump:

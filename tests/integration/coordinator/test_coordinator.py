@@ -171,7 +171,8 @@ async def test_standby_names_the_leader_and_serves_what_the_store_holds(start: S
         with pytest.raises(grpc.aio.AioRpcError) as redirected:
             await standby.submit(request_id="r2")
         assert redirected.value.code() is grpc.StatusCode.UNAVAILABLE
-        assert [value for key, value in redirected.value.trailing_metadata() if key == LEADER_KEY] == [leader.address]
+        metadata: Any = redirected.value.trailing_metadata()
+        assert metadata[LEADER_KEY] == leader.address
         request = operator_pb2.WatchEventsRequest(follow=True)
         async for reply in standby.operator.WatchEvents(request, timeout=10):
             if any(event.kind == "job.submitted" for event in reply.events):

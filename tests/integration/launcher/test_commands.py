@@ -63,6 +63,11 @@ def workers_of(launcher: int) -> list[int]:
     return [pid for pid in found if os.getpgid(pid) == pid and parent_of(pid) == launcher]
 
 
+def children_of(launcher: int) -> list[int]:
+    """Its children."""
+    return [int(pid) for pid in Path(f"/proc/{launcher}/task/{launcher}/children").read_text().split()]
+
+
 def identity_text(folder: Path) -> str:
     """What the identity file holds; empty while there is none."""
     path = folder / "launcher.json"
@@ -189,9 +194,7 @@ async def test_an_orphan_that_dies_while_the_workers_run_is_reaped(run_python: R
     )
     driver = await running(run_python(text))
     await gone(int(note.read_text()))
-    children = Path(f"/proc/{driver.status.pid}/task/{driver.status.pid}/children").read_text().split()
-    # The launcher's zombie would be one more child beside the worker, the spare and, in a moment, its next recruit.
-    assert note.read_text() not in children
+    assert int(note.read_text()) not in children_of(driver.status.pid)
 
 
 async def test_the_same_order_again_changes_nothing_and_an_ended_generation_is_not_run_again(
@@ -281,10 +284,10 @@ async def test_no_worker_survives_a_launcher_that_was_killed(tmp_path: Path) -> 
     spec = JobSpec(name="job", command=("python3", "-uc", SLEEP_DEAF), nproc_per_node=3)
     with launcher_process(folder, launch_file(spec)) as process:
         await running(folder, nproc=3)
-        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        children = children_of(process.pid)
         assert len(workers_of(process.pid)) == 3
         process.kill()
-        for child in map(int, children):
+        for child in children:
             await gone(child)
     dead = from_dict(LauncherIdentity, json.loads((folder / "launcher.json").read_bytes()))
     assert dead.pid == process.pid
@@ -394,10 +397,29 @@ async def test_a_grandchild_that_holds_the_pipe_open_delays_nothing(run_python: 
 
 async def test_a_recruit_that_is_killed_is_replaced(run_python: RunPython) -> None:
     driver = await connected(run_python(SLEEP))
-    children = Path(f"/proc/{driver.status.pid}/task/{driver.status.pid}/children").read_text().split()
-    for child in map(int, children):  # the spare too
+    for child in children_of(driver.status.pid):  # the spare too
         kill(child)
     await driver.until(lambda status: status.state is not LauncherState.READY)
     await driver.order(run_order(1, port=await driver.port()))
     status: LauncherStatus = await driver.group(GroupState.RUNNING, generation=1)
     assert status.exits == ()
+
+
+async def test_deaths_of_spares_and_recruits_between_orders_never_hold_up_a_generation(run_python: RunPython) -> None:
+    folder = run_python(SLEEP, nproc=2)
+    driver = await connected(folder)
+    for generation in range(1, 9):
+        waiting = set(children_of(driver.status.pid)) - {gone.pid for gone in driver.status.exits}
+        port = await driver.port()
+        await driver.order(run_order(generation, port=port, nproc=2))
+        for victim in waiting - set(workers_of(driver.status.pid)):
+            if generation % 2:
+                kill(victim)
+        await driver.until(
+            lambda status, generation=generation: (
+                status.generation == generation and status.group in (GroupState.RUNNING, GroupState.FAILED)
+            )
+        )
+    await driver.order(run_order(9, port=await driver.port(), nproc=2))
+    await driver.group(GroupState.RUNNING, generation=9)
+    assert "Traceback" not in (folder / "launcher.log").read_text()

@@ -7,9 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from evertrain.contract import wire
 from evertrain.contract.beacon import CheckpointFailed, Hello, Phase, PhaseChanged, Progress, Wish
-from evertrain.trainer.reporter import CONNECTS_MAX, QUEUE_FRAMES_MAX, Reporter
+from evertrain.trainer.reporter import CONNECTS_MAX, QUEUE_FRAMES_MAX, Reporter, progress_frame
 from support.beacon_listener import BeaconListener
 
 HELLO = Hello(rank=0, pid=7, generation=3)
@@ -99,13 +102,18 @@ def test_a_wish_is_known_at_the_next_look_and_the_latest_counts(reporter: Report
     connection.close()
 
 
-def test_progress_brings_back_the_wish_but_looks_for_it_only_when_it_tells(
+@given(step=st.integers(0, 2**60), loss=st.none() | st.floats(), tokens=st.integers(0, 2**60))
+def test_the_short_cut_for_progress_gives_what_the_contract_says(step: int, loss: float | None, tokens: int) -> None:
+    assert progress_frame(step, loss, tokens) == wire.encode(Progress(step=step, loss=loss, tokens=tokens))
+
+
+def test_progress_brings_back_the_wish_but_looks_for_it_only_now_and_then(
     reporter: Reporter, launcher: BeaconListener, clock: Clock
 ) -> None:
     assert reporter.progress(1, None, 0) == Wish()
     launcher.accept().send(Wish(save_and_yield=True))
     assert reporter.progress(2, None, 0) == Wish(), "a moment later"
-    clock.now += 0.06
+    clock.now += 0.26
     assert reporter.progress(3, None, 0) == Wish(save_and_yield=True)
 
 

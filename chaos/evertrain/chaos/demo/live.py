@@ -68,11 +68,13 @@ class Screen:
             self.say(_progress_line(job, self._steps))
 
     def _draw(self) -> Group:
-        parts: list[Table | Text | ProgressBar] = []
+        parts: list[Table | Text] = []
         if self._job is not None:
             state = state_of(self._job)
             parts.append(Text(_progress_line(self._job, self._steps), style=COLOURS.get(state, "")))
-            parts.append(ProgressBar(total=self._steps, completed=self._job.step, width=76))
+            bar = Table.grid()  # a bar alone ends without a line feed
+            bar.add_row(ProgressBar(total=self._steps, completed=self._job.step, width=76))
+            parts.append(bar)
             parts.append(Text(f"{state}: {self._job.reason}"[:200], style="dim"))
             parts.append(self._node_table(self._job))
         return Group(*parts, *self._lines)
@@ -87,7 +89,7 @@ class Screen:
             health = word(operator_pb2.NodeHealth.Name(node.health), "NODE_HEALTH_")
             style = "" if health == "healthy" else "yellow"
             if member is None:
-                table.add_row(node.name, health, "-", "warming up" if node.job else "-", "-", style=style)
+                table.add_row(node.name, health, "-", "warming up" if node.job and job.world_size else "-", "-", style=style)
             else:
                 group = word(job_pb2.GroupState.Name(member.group), "GROUP_STATE_")
                 table.add_row(node.name, health, str(member.rank_first), group, str(member.step), style=style)
