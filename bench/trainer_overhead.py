@@ -161,7 +161,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=2000, help="measured steps of each case")
     steps = parser.parse_args().steps
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-    with tempfile.TemporaryDirectory(prefix="evertrain-", dir="/tmp") as name:
+    with tempfile.TemporaryDirectory(prefix="trainer-bench-", dir="/tmp") as name:
         folder = Path(name)
         alone: dict[str, object] = {"ranks": 1, "torch": torch.__version__}
         sending = measure(steps, folder, rank=0, world_size=1, clock=hurried())

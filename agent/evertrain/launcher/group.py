@@ -150,7 +150,7 @@ class LocalGroup:
             while not await self._all_gone(alive, self._policy.gone_report_s):
                 log.error("killed workers are still there, they hang in the kernel: %s", sorted(self.pids))
         gentle = self.state in (GroupState.SUCCEEDED, GroupState.YIELDED)
-        await self._end_strays(grace_s if gentle else 0.0)
+        await self.end_strays(grace_s if gentle else 0.0)
         for worker in self._workers.values():
             worker.output.close()
         if self.state is GroupState.STOPPING:
@@ -166,8 +166,8 @@ class LocalGroup:
             return False
         return True
 
-    async def _end_strays(self, grace_s: float) -> None:
-        """End processes that workers left behind. What finishes a good end gets SIGTERM and the grace first."""
+    async def end_strays(self, grace_s: float) -> None:
+        """End processes that nobody knows: left behind by workers, or forked by a spare that died over it."""
         async with self._nursery.quiet:  # children that are being forked have no known pids yet
             await self._end_known_strays(grace_s)
 

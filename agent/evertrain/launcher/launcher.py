@@ -262,14 +262,14 @@ class Launcher:
         )
         try:
             if place.group_rank == 0:
-                await self._nursery.meet_at(place.master_port)
+                await self._nursery.meet_at(place.master_port, order.generation)
             group.seat(await self._nursery.recruit(), place)
         except PortUnusable as err:
             group.refuse(f"generation {order.generation} cannot meet at port {place.master_port}: {err}")
             log.error("%s", group.error)
         except ForkUnavailable as err:
             log.error("generation %d was not started, once more when a spare is warm: %s", order.generation, err)
-            await group.end(0.0)  # some may exist that nobody told us of
+            await group.end_strays(0.0)
             return
         self._group = group
         self._progress.mark(forked=True)

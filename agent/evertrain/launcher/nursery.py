@@ -96,11 +96,11 @@ class Nursery:
             if self._launch.spec.script:
                 group.create_task(self._keep_stores())
 
-    async def meet_at(self, port: int) -> None:
-        """The next generation meets at ``port`` of this node. Raises :class:`PortUnusable`."""
+    async def meet_at(self, port: int, generation: int) -> None:
+        """The generation meets at ``port`` of this node. Raises :class:`PortUnusable`."""
         if self._ports is None:
             raise PortUnusable("the keeper of stores is being started again")
-        await self._ports.use(port)
+        await self._ports.use(port, generation)
 
     async def recruit(self) -> list[Recruit]:
         """As many recruits as there are workers; those that were not forked ahead are forked now.
@@ -152,7 +152,11 @@ class Nursery:
     async def _fork(self, request: Fork, descriptors: Sequence[int]) -> tuple[int, ...]:
         if self._spare is None or not self._warm.is_set():
             raise ForkUnavailable("no spare is warm")
-        return await self._spare.fork(request, descriptors, deadline_s=self._policy.fork_deadline_s)
+        try:
+            return await self._spare.fork(request, descriptors, deadline_s=self._policy.fork_deadline_s)
+        except ForkUnavailable:
+            self._warm.clear()  # this spare is or will be dead; whoever wants to fork waits for the next
+            raise
 
     async def _keep_recruits(self) -> None:
         while True:

@@ -33,7 +33,7 @@ class MeetingPorts(Protocol):
     def reserved(self) -> int:
         """For the next generation; 0: none yet."""
 
-    async def use(self, port: int) -> None:
+    async def use(self, port: int, generation: int) -> None:
         """A generation meets at ``port`` now, and those before it no longer do. Raises :class:`PortUnusable`."""
 
     def close(self) -> None:
@@ -55,7 +55,7 @@ class BoundPorts:
     def reserved(self) -> int:
         return int(self._reserved.getsockname()[1])
 
-    async def use(self, port: int) -> None:
+    async def use(self, port: int, generation: int) -> None:
         if self._used is not None:
             self._used.close()
             self._used = None
@@ -97,25 +97,27 @@ class StoreKeeper(asyncio.Protocol):
         self._decoder = Decoder(*KEEPER_WORDS)
         self._transport: asyncio.Transport | None = None
         self._reserved: list[int] = []
-        self._used = 0
+        self._used = 0, 0
+        """Port and generation."""
         self._asked: dict[int, asyncio.Future[None]] = {}
 
     @property
     def reserved(self) -> int:
         return self._reserved[0] if self._reserved else 0
 
-    async def use(self, port: int) -> None:
-        if self._used and self._used != port:
-            self._send(CloseStore(port=self._used))
+    async def use(self, port: int, generation: int) -> None:
+        if (port, generation) == self._used:  # once more, because no worker could be forked
+            return
+        if self._used[0]:
+            self._send(CloseStore(port=self._used[0]))
         if port in self._reserved:
-            self._used = port
             self._reserved.remove(port)
             self._send(OpenStore())
-        elif port != self._used:
+        else:
             # Reserved by an earlier launcher of this node, or chosen by someone else.
             log.warning("port %d is not the one reserved here, %d is", port, self.reserved)
             await self._open_at(port)
-            self._used = port
+        self._used = port, generation
 
     async def _open_at(self, port: int) -> None:
         answer = self._asked[port] = asyncio.get_running_loop().create_future()

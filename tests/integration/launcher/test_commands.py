@@ -8,6 +8,7 @@ import os
 import signal
 import socket
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -52,15 +53,15 @@ async def running(folder: Path, *, nproc: int = 1, generation: int = 1) -> Launc
 
 
 def workers_of(launcher: int) -> list[int]:
-    """Pids of processes below the launcher that carry a rank."""
+    """Pids of the launcher's children that were told their generation."""
     found = []
-    for entry in Path("/proc").iterdir():
+    for pid in children_of(launcher):
         try:
-            if entry.name.isdecimal() and "EVERTRAIN_GENERATION=" in (entry / "environ").read_text():
-                found.append(int(entry.name))
-        except (OSError, UnicodeDecodeError):
+            if b"EVERTRAIN_GENERATION=" in Path(f"/proc/{pid}/environ").read_bytes():
+                found.append(pid)
+        except OSError:  # gone since
             continue
-    return [pid for pid in found if os.getpgid(pid) == pid and parent_of(pid) == launcher]
+    return found
 
 
 def children_of(launcher: int) -> list[int]:
@@ -72,11 +73,6 @@ def identity_text(folder: Path) -> str:
     """What the identity file holds; empty while there is none."""
     path = folder / "launcher.json"
     return path.read_text() if path.exists() else ""
-
-
-def parent_of(pid: int) -> int:
-    """The parent's pid."""
-    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
 async def test_a_command_gets_the_whole_contract_in_its_environment(tmp_path: Path) -> None:
@@ -405,6 +401,11 @@ async def test_a_recruit_that_is_killed_is_replaced(run_python: RunPython) -> No
     assert status.exits == ()
 
 
+def began(generation: int, status: LauncherStatus) -> bool:
+    """Whether the generation was started, whatever became of it."""
+    return status.generation == generation and status.group in (GroupState.RUNNING, GroupState.FAILED)
+
+
 async def test_deaths_of_spares_and_recruits_between_orders_never_hold_up_a_generation(run_python: RunPython) -> None:
     folder = run_python(SLEEP, nproc=2)
     driver = await connected(folder)
@@ -415,11 +416,7 @@ async def test_deaths_of_spares_and_recruits_between_orders_never_hold_up_a_gene
         for victim in waiting - set(workers_of(driver.status.pid)):
             if generation % 2:
                 kill(victim)
-        await driver.until(
-            lambda status, generation=generation: (
-                status.generation == generation and status.group in (GroupState.RUNNING, GroupState.FAILED)
-            )
-        )
+        await driver.until(partial(began, generation))
     await driver.order(run_order(9, port=await driver.port(), nproc=2))
     await driver.group(GroupState.RUNNING, generation=9)
     assert "Traceback" not in (folder / "launcher.log").read_text()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import sys
 import venv
 from collections.abc import Mapping
@@ -186,7 +187,8 @@ store.set("mark", "1")
 async def test_each_generation_meets_at_an_empty_store_also_on_a_port_the_launcher_did_not_choose(stage: Stage) -> None:
     async with stage.driver() as driver:
         chosen = await driver.port()
-        for port in (chosen, await free_port(), chosen):  # the last one is closed by then, and opened anew
+        other = free_port()
+        for port in (chosen, other, other, chosen):
             generation = stage.play(STORE)
             await driver.order(run_order(generation, port=port, nproc=2))
             await driver.group(GroupState.SUCCEEDED, generation=generation, within_s=WARM_S)
@@ -252,10 +254,8 @@ def descriptors(pid: int) -> set[str]:
         return set()
 
 
-async def free_port() -> int:
+def free_port() -> int:
     """A port that nobody has a moment later."""
-    import socket
-
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
         return int(one.getsockname()[1])

@@ -56,6 +56,7 @@ class Reporter:
         self._progress_due = 0.0
         self._wish_due = 0.0
         self._unsent: tuple[int, SupportsFloat | None, int] | None = None
+        """The latest step if it was not told. Holds its loss until the next step, as the script's own variable does."""
 
     def report(self, message: WorkerReport) -> None:
         """Queue ``message`` and send what the socket takes at once."""
@@ -76,13 +77,13 @@ class Reporter:
             return self._wish
         now = self._clock()
         if now < self._progress_due:
-            self._hold(step, loss, tokens)
+            self._unsent = (step, loss, tokens)
             return self._wish
         self._progress_due = now + PROGRESS_GAP_S
         if self._queue:
             self._pump()
         if self._queue:
-            self._hold(step, loss, tokens)
+            self._unsent = (step, loss, tokens)
         else:
             self._send_progress(step, loss, tokens)
         if now < self._wish_due:
@@ -146,10 +147,6 @@ class Reporter:
             del self._queue[1 if self._sent_bytes else 0]  # never cut a frame that has begun to leave
         self._queue.append(frame)
 
-    def _hold(self, step: int, loss: SupportsFloat | None, tokens: int) -> None:
-        detach = getattr(loss, "detach", None)  # a loss fresh from the step still holds on to the step's graph
-        self._unsent = (step, detach() if detach is not None else loss, tokens)
-
     def _send_progress(self, step: int, loss: SupportsFloat | None, tokens: int) -> None:
         self._unsent = None
         self._enqueue(progress_frame(step, loss, tokens))
@@ -161,8 +158,9 @@ class Reporter:
             return
         while self._queue and self._socket is not None:
             frame = self._queue[0]
+            rest = memoryview(frame)[self._sent_bytes :] if self._sent_bytes else frame
             try:
-                self._sent_bytes += self._socket.send(memoryview(frame)[self._sent_bytes :], _SEND_FLAGS)
+                self._sent_bytes += self._socket.send(rest, _SEND_FLAGS)
             except BlockingIOError:
                 return
             except OSError:

@@ -31,7 +31,7 @@ from evertrain.controlplane.core.state import State
 from evertrain.controlplane.core.step import step
 from evertrain.controlplane.shell.clock import Clock
 from evertrain.controlplane.shell.committer import Committer
-from evertrain.controlplane.shell.sessions import NodeSession, Probe, facts_of
+from evertrain.controlplane.shell.sessions import NodeSession, Probe, Silence, facts_of
 from evertrain.controlplane.store import codec
 from evertrain.controlplane.store.api import WRITES_MAX, Leadership, Store
 
@@ -261,13 +261,12 @@ class Leader:
         raise NotLeading(reason)
 
     async def _watch_silence(self) -> None:
+        every_s = HEARTBEAT_S / 2
+        silence = Silence(every_s=every_s, silent_after_s=SILENT_AFTER_S)
         while True:
-            await self._clock.sleep(HEARTBEAT_S / 2)
-            now = self._clock.monotonic()
-            for session in list(self.sessions.values()):
-                silent_s = now - session.heard_at
-                if silent_s >= SILENT_AFTER_S:
-                    await self.hang_up(session, f"no report for {SILENT_AFTER_S:.0f} s")
+            await self._clock.sleep(every_s)
+            for session in silence.look(self._clock.monotonic(), self.sessions.values()):
+                await self.hang_up(session, f"no report for {SILENT_AFTER_S:.0f} s")
 
     def _let_go(self) -> None:
         if self._timer is not None:

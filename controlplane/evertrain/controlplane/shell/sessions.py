@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
@@ -103,6 +103,25 @@ class NodeSession:
                     yield orders
                 else:
                     yield self._requests.pop(0)
+
+
+class Silence:
+    """Tells which sessions went silent. Our own pause (a stopped or starved process) is not their silence."""
+
+    def __init__(self, *, every_s: float, silent_after_s: float) -> None:
+        self._every_s = every_s
+        self._silent_after_s = silent_after_s
+        self._looked_at: float | None = None
+
+    def look(self, now: float, sessions: Iterable[NodeSession]) -> list[NodeSession]:
+        """The sessions that are silent at ``now``, on the monotonic clock; to be called every ``every_s``."""
+        sessions = list(sessions)
+        late_s = 0.0 if self._looked_at is None else now - self._looked_at - self._every_s
+        self._looked_at = now
+        if late_s > self._every_s:
+            for session in sessions:
+                session.heard_at += late_s
+        return [each for each in sessions if now - each.heard_at >= self._silent_after_s]
 
 
 def facts_of(launchers: tuple[LauncherStatus, ...]) -> tuple[LauncherStatus, ...]:
