@@ -142,6 +142,7 @@ class Nursery:
                 ours.setblocking(False)
                 child = Child(pid, on_exit=self._recruit_gone)
                 self._recruits[pid] = Recruit(child, ours)
+            log.info("%d workers wait for their seats", len(self._recruits))
 
     def _recruit_gone(self, child: Child) -> None:
         log.error("process %d, which waited for a seat, died with %s", child.pid, child.code)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import statistics
 import time
 from pathlib import Path
@@ -11,6 +10,7 @@ import pytest
 
 from evertrain.contract.jobspec import JobSpec
 from evertrain.contract.launch import GroupState
+from support.files import folder_until
 from support.launcher import SOON_S, LauncherDriver, Stage, kill, launch_file, launcher_process, run_order
 
 pytestmark = pytest.mark.torch
@@ -51,7 +51,7 @@ async def test_from_a_killed_worker_to_the_first_step_of_the_next_generation(tmp
         await driver.order(run_order(1, port=await driver.port(), nproc=WORKERS))
         victim, _ = await first_steps(stage, 1)
         for generation in range(2, 2 + TRIALS):
-            await recruits(process.pid)
+            await forked_ahead(folder, generation)
             began = time.time()
             kill(victim)
             await driver.group(GroupState.FAILED, generation=generation - 1)
@@ -76,21 +76,10 @@ async def first_steps(stage: Stage, generation: int) -> tuple[int, float]:
     return int(words[-1][1]), max(float(each[2]) for each in words)
 
 
-async def recruits(launcher: int) -> None:
-    """Wait until the workers of the next generation are forked ahead: a spare, a keeper, workers twice."""
-    file = os.open(f"/proc/{launcher}/task/{launcher}/children", os.O_RDONLY)
-    try:
-        deadline = time.monotonic() + SOON_S
-        while len(os.pread(file, 4096, 0).split()) < 2 + 2 * WORKERS:
-            assert time.monotonic() < deadline, "no workers were forked ahead"
-            await nothing_for(0.02)
-    finally:
-        os.close(file)
+async def forked_ahead(folder: Path, times: int) -> None:
+    """Wait until workers were forked ahead so many times."""
 
+    def enough() -> bool:
+        return (folder / "launcher.log").read_text().count("wait for their seats") >= times
 
-async def nothing_for(seconds: float) -> None:
-    """Let a moment pass: the kernel tells nobody of a process's new grandchildren."""
-    import asyncio
-
-    async with asyncio.timeout(None):
-        await asyncio.wait([asyncio.get_running_loop().create_future()], timeout=seconds)
+    await folder_until(folder, enough, what="no workers were forked ahead", within_s=SOON_S)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -17,6 +18,12 @@ from evertrain.controlplane.store.api import Key, Kind, Snapshot, Write
 
 FORMAT = 1
 """Version of the records that this build writes; it reads this one only."""
+
+PLAIN_BYTES_MAX = 16 << 10
+"""Larger records are compressed: a gang of 16,384 nodes in plain is above what etcd takes in one request."""
+COMPRESSED = b"\x00"
+"""Marks a compressed record. No message begins so: 0 is no field number."""
+RECORD_BYTES_MAX = 64 << 20
 
 CLUSTER_KEY = Key(Kind.CLUSTER, "cluster")
 
@@ -131,13 +138,18 @@ def _request_write(state: State, request_id: str) -> Write:
 
 def _bytes(value: object, kind: type[mirror.M]) -> bytes:
     # Deterministic, so that a repeated batch is recognised by its bytes.
-    return mirror.to_message(value, kind).SerializeToString(deterministic=True)
+    plain = mirror.to_message(value, kind).SerializeToString(deterministic=True)
+    if len(plain) <= PLAIN_BYTES_MAX:
+        return plain
+    return COMPRESSED + zlib.compress(plain, level=1)
 
 
 def _read(kind: type[mirror.T], message_type: type[mirror.M], key: Key, value: bytes) -> mirror.T:
     try:
+        if value.startswith(COMPRESSED):
+            value = zlib.decompressobj().decompress(value[len(COMPRESSED) :], RECORD_BYTES_MAX)
         return mirror.from_message(kind, message_type.FromString(value))
-    except (DecodeError, mirror.MirrorError) as err:
+    except (DecodeError, mirror.MirrorError, zlib.error) as err:
         raise RecordError(
             f"record {key.kind}/{key.name} cannot be read ({err}): it was written by another version, or is damaged; "
             "restore the store from a backup, or run the version that wrote it"
