@@ -32,6 +32,8 @@ NODES_MAX: Final = 16384
 WORKERS_PER_NODE_MAX: Final = 64
 DEVICES_PER_WORKER_MAX: Final = 16
 EVERY_STEPS_MAX: Final = 1_000_000_000
+KEEP_MIN: Final = 2
+"""The newest may turn out damaged, or be the word of a writer that has been fenced off."""
 KEEP_MAX: Final = 1000
 FAILURES_MAX: Final = 100_000
 WITHOUT_PROGRESS_MAX: Final = 1000
@@ -168,7 +170,7 @@ def _counts(spec: JobSpec) -> Iterator[Problem]:
     yield from _within(("nproc_per_node",), spec.nproc_per_node, 1, WORKERS_PER_NODE_MAX)
     yield from _within(("devices_per_worker",), spec.devices_per_worker, 0, DEVICES_PER_WORKER_MAX)
     yield from _within(("checkpoint", "every_steps"), checkpoint.every_steps, 0, EVERY_STEPS_MAX)
-    yield from _within(("checkpoint", "keep"), checkpoint.keep, 1, KEEP_MAX)
+    yield from _within(("checkpoint", "keep"), checkpoint.keep, KEEP_MIN, KEEP_MAX)
     if checkpoint.every_steps > 0 and not checkpoint.dir:
         yield _error(("checkpoint", "every_steps"), "there is no folder to save in: give checkpoint.dir")
     yield from _within(("retry", "max_failures"), retry.max_failures, 0, FAILURES_MAX)

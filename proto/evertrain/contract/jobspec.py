@@ -28,7 +28,7 @@ class CheckpointPolicy:
     every_steps: int = 0
     """Save after every so many steps. 0: only the script and requests decide."""
     keep: int = 3
-    """How many checkpoints stay on storage, at least 1."""
+    """How many checkpoints stay on storage, at least 2: the newest may turn out damaged."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

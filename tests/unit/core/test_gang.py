@@ -313,6 +313,32 @@ def test_broken_launchers_fail_the_job_with_their_error() -> None:
     assert world.job().reason == "cannot start on n1: No module named 'torch'"
 
 
+def test_launcher_without_a_port_for_the_store_is_waited_for() -> None:
+    world = World()
+    world.add("n1", "n2")
+    world.submit()
+    world.train(10, save=True)
+    first = world.nodes["n1"].launchers["job.1"]
+    world.nodes["n1"].launchers["job.1"] = replace(first, master_port=0)
+    world.report(world.nodes["n1"])
+    world.fail_worker("n2")
+    assert world.job().gang is None
+    world.nodes["n1"].launchers["job.1"] = replace(first, master_port=20_009)
+    world.report(world.nodes["n1"])
+    assert world.job().gang is not None
+    assert world.job().gang.master_port == 20_009  # type: ignore[union-attr]
+
+
+def test_group_that_fails_without_an_exit_tells_the_launchers_reason() -> None:
+    world = World()
+    world.add("n1", "n2")
+    world.submit()
+    status = world.nodes["n1"].launchers["job.1"]
+    world.nodes["n1"].launchers["job.1"] = replace(status, group=GroupState.FAILED, error="port 20000 is taken")
+    world.report(world.nodes["n1"])
+    assert world.job().history[0].ended == "workers on n1 failed: port 20000 is taken"
+
+
 def test_count_of_nodes_is_a_multiple() -> None:
     world = World()
     world.add("n1", "n2", "n3")

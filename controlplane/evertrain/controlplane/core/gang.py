@@ -180,7 +180,7 @@ def _failure(draft: Draft, job: Job, gang: Gang, member: Member) -> str:
     status = draft.status(job, member.node)
     if status is not None and status.generation == gang.generation:
         if status.group is GroupState.FAILED:
-            return f"workers on {member.node} failed"
+            return f"workers on {member.node} failed" + (f": {status.error}" if status.error else "")
         if status.group in {GroupState.STOPPED, GroupState.STOPPING}:
             return f"workers on {member.node} were stopped"
         if status.group is not GroupState.NONE:

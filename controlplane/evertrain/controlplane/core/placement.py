@@ -67,9 +67,11 @@ def whole(job: Job, count: int) -> int:
 
 
 def ready(draft: Draft, job: Job, node: NodeName) -> bool:
-    """The node's launcher can fork workers at once."""
+    """The node's launcher can run workers at once, and the gang's store if it comes first."""
     status = draft.status(job, node)
-    return draft.state.contact(node).connected and status is not None and status.state is LauncherState.READY
+    if status is None or not draft.state.contact(node).connected:
+        return False
+    return status.state is LauncherState.READY and status.master_port != 0
 
 
 def newest_checkpoint(job: Job) -> Checkpoint | None:
