@@ -289,7 +289,13 @@ def test_second_agent_with_a_held_name_is_refused(world: World) -> None:
     from evertrain.controlplane.core.ids import Instant
 
     event = NodeRegistered(
-        at=Instant(world.now), node=NodeName("n1"), identity="thief", boot_id="", address="x", version="", slots=1,
+        at=Instant(world.now),
+        node=NodeName("n1"),
+        identity="thief",
+        boot_id="",
+        address="x",
+        version="",
+        slots=1,
         session="s",
     )
     world.feed(event)

@@ -41,7 +41,9 @@ def specs(draw: st.DrawFn, folder: str) -> JobSpec:
         nodes=NodeRange(min=least, max=least + draw(st.integers(0, 5)), multiple_of=1),
         nproc_per_node=draw(SMALL),
         devices_per_worker=draw(st.integers(0, 16)),
-        checkpoint=CheckpointPolicy(dir=f"{folder}/ckpt", every_steps=draw(st.integers(0, 99)), keep=draw(st.integers(2, 60))),
+        checkpoint=CheckpointPolicy(
+            dir=f"{folder}/ckpt", every_steps=draw(st.integers(0, 99)), keep=draw(st.integers(2, 60))
+        ),
         retry=RetryPolicy(max_failures=draw(SMALL), max_without_progress=draw(SMALL)),
         logs=LogPolicy(bytes_max=draw(st.integers(64 << 10, 64 << 30)), files_max=draw(SMALL)),
         stop_grace_s=draw(st.integers(0, 3_600_000)) / 1000,

@@ -89,7 +89,9 @@ class Screen:
             health = word(operator_pb2.NodeHealth.Name(node.health), "NODE_HEALTH_")
             style = "" if health == "healthy" else "yellow"
             if member is None:
-                table.add_row(node.name, health, "-", "warming up" if node.job and job.world_size else "-", "-", style=style)
+                table.add_row(
+                    node.name, health, "-", "warming up" if node.job and job.world_size else "-", "-", style=style
+                )
             else:
                 group = word(job_pb2.GroupState.Name(member.group), "GROUP_STATE_")
                 table.add_row(node.name, health, str(member.rank_first), group, str(member.step), style=style)
