@@ -18,6 +18,7 @@ from typing import Any
 
 from evertrain.agent import config, folders, main
 from evertrain.agent.process import sweep
+from evertrain.api.logs import configure_logging
 
 FAKE_LAUNCHER = Path(__file__).parent / "fake_launcher"
 DEADLINE_S = 60.0
@@ -125,7 +126,7 @@ async def a_node(state_dir: Path) -> AsyncIterator[Node]:
 def serve_with_fake_launcher() -> None:
     """The agent's main, but for the launcher it starts."""
     settings = config.parse(sys.argv[1:], environment=os.environ, terminal=False)
-    main.configure_log(settings.log_format)
+    configure_logging(settings.log_format)
     packages = {**folders.installed_packages(), "launcher": FAKE_LAUNCHER}
     main.run(settings, packages=packages)
 

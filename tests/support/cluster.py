@@ -64,12 +64,12 @@ class Cluster:
 
     # -- processes ------------------------------------------------------------------
 
-    def coordinator(self, name: str = "c1", *, listen: str = "127.0.0.1:0") -> str:
-        """Start one; its address."""
+    def coordinator(self, name: str = "c1", *more: str, listen: str = "127.0.0.1:0") -> str:
+        """Start one, with ``more`` options; its address."""
         port_file = self.folder / f"{name}.port"
         port_file.unlink(missing_ok=True)
         flags = ("--listen", listen, "--store", self.store, "--port-file", str(port_file), "--lease-s", "2")
-        self._spawn(name, "evertrain-coordinator", *flags)
+        self._spawn(name, "evertrain-coordinator", *flags, *more)
         self._poll(port_file.exists, f"{name} listens")
         self.addresses[name] = port_file.read_text().strip()
         return self.addresses[name]

@@ -12,7 +12,7 @@ from typing import Final, assert_never
 import structlog
 
 from evertrain.agent import core, folders
-from evertrain.agent.config import Config, version
+from evertrain.agent.config import Config
 from evertrain.agent.journal import Journal, StateDir
 from evertrain.agent.launchers import Launcher
 from evertrain.agent.model import (
@@ -37,6 +37,7 @@ from evertrain.agent.spawn import Starter
 from evertrain.api.mirror import to_message
 from evertrain.api.transport import open_channel
 from evertrain.api.v1 import agent_pb2, job_pb2
+from evertrain.contract.version import version
 
 INBOX_EVENTS_MAX: Final = 256
 """Events that wait; a launcher that talks faster is read later."""

@@ -7,11 +7,11 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib import metadata
 from pathlib import Path
 from typing import Final
 
 from evertrain.api.transport import Tls, TransportError, check_plaintext
+from evertrain.contract.version import version
 
 _NVIDIA_DEVICE: Final = re.compile(r"nvidia(\d+)")
 _NODE_NAME: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
@@ -100,11 +100,6 @@ def parse_label(text: str) -> tuple[str, str]:
     if not equals or not key:
         raise ValueError(f"--label {text!r}: expected KEY=VALUE")
     return key, value
-
-
-def version() -> str:
-    """Of the installed distribution."""
-    return metadata.version("evertrain")
 
 
 def _tls(given: argparse.Namespace) -> Tls | None:

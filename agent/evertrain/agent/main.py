@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import secrets
 import signal
@@ -20,6 +19,8 @@ from evertrain.agent import config, folders
 from evertrain.agent.agent import Agent
 from evertrain.agent.journal import StateDir, StateDirError
 from evertrain.agent.spawn import Starter
+from evertrain.api.logs import configure_logging
+from evertrain.contract.version import version
 
 EXIT_STATE_DIR: Final = 3
 BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
@@ -30,7 +31,7 @@ log = structlog.get_logger()
 def main() -> None:
     """Run the agent of the command line until SIGTERM or SIGINT."""
     settings = config.parse(sys.argv[1:], environment=os.environ, terminal=sys.stderr.isatty())
-    configure_log(settings.log_format)
+    configure_logging(settings.log_format)
     run(settings, packages=folders.installed_packages())
 
 
@@ -50,7 +51,7 @@ async def serve(settings: config.Config, *, packages: Mapping[str, Path]) -> Non
     """Run until SIGTERM or SIGINT; launchers go on. Raises :class:`StateDirError` and FolderError."""
     state_dir = StateDir(settings.state_dir)
     try:
-        pylib = folders.build_pylib(state_dir.path / "pylib" / config.version(), packages)
+        pylib = folders.build_pylib(state_dir.path / "pylib" / version(), packages)
         starter = Starter(node=settings.node, address=settings.address, pylib=pylib, environment=dict(os.environ))
         agent = Agent(
             settings,
@@ -76,23 +77,6 @@ async def _until_told(agent: Agent) -> None:
         working = group.create_task(agent.run())
         await stop.wait()
         working.cancel()
-
-
-def configure_log(log_format: str) -> None:
-    """One line for each event, on stderr."""
-    renderer: structlog.typing.Processor = structlog.processors.JSONRenderer()
-    if log_format == "console":
-        renderer = structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
-    structlog.configure(
-        processors=[
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
-            structlog.processors.format_exc_info,
-            renderer,
-        ],
-        wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
-    )
 
 
 if __name__ == "__main__":

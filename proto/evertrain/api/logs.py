@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import logging
 import sys
-from typing import Literal
 
 import structlog
 
 
-def configure_logging(form: Literal["json", "console"]) -> None:
-    """Set structlog up for this process: one line per event, UTC instants, no secrets (callers pass none)."""
+def configure_logging(form: str) -> None:
+    """Set structlog up for this process, as ``json`` or ``console``: one line for each event, instants in UTC."""
     last = (
         structlog.processors.JSONRenderer()
         if form == "json"

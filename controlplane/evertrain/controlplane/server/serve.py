@@ -15,6 +15,7 @@ from evertrain.controlplane.shell.coordinator import Coordinator
 
 AGENT = agent_pb2.DESCRIPTOR.services_by_name["AgentService"].full_name
 OPERATOR = operator_pb2.DESCRIPTOR.services_by_name["OperatorService"].full_name
+HEALTH = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
 HEALTH_EVERY_S = 0.5
 
 
@@ -43,5 +44,5 @@ def add_services(server: grpc.aio.Server, coordinator: Coordinator) -> Doors:
     operator_pb2_grpc.add_OperatorServiceServicer_to_server(OperatorService(coordinator, logs), server)
     health = HealthServicer()
     health_pb2_grpc.add_HealthServicer_to_server(health, server)
-    reflection.enable_server_reflection((AGENT, OPERATOR, reflection.SERVICE_NAME), server)
+    reflection.enable_server_reflection((AGENT, OPERATOR, HEALTH, reflection.SERVICE_NAME), server)
     return Doors(health)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable
 from typing import Final
+
+import structlog
 
 from evertrain.controlplane.store.api import LeaseLost, StoreError
 from evertrain.controlplane.store.waits import Clock, first
 
-log = logging.getLogger(__name__)
+log = structlog.get_logger(__name__)
 
 RENEWALS_PER_TTL: Final = 3
 RETRIES_PER_TTL: Final = 20
@@ -56,7 +57,9 @@ class Lease:
             try:
                 held_s = await self._renew()
             except StoreError as err:
-                log.warning("leadership: renewal failed, %.1f s left: %s", self._deadline - sent_at, err)
+                log.warning(
+                    "the renewal of the leadership failed", left_s=round(self._deadline - sent_at, 1), error=str(err)
+                )
                 await self._clock.sleep(self._ttl_s / RETRIES_PER_TTL)
                 continue
             if held_s <= 0:

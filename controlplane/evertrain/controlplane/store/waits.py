@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any, Protocol, TypeVar
 
+import structlog
+
 from evertrain.controlplane.store.api import StoreClosed
 
-log = logging.getLogger(__name__)
+log = structlog.get_logger(__name__)
 T_co = TypeVar("T_co", covariant=True)
 
 
@@ -65,7 +66,7 @@ class Complaints:
         """Log it unless it was the last thing said."""
         if str(err) != self._said:
             self._said = str(err)
-            log.warning("%s, trying on: %s", self._doing, err)
+            log.warning("trying on", doing=self._doing, error=str(err))
 
 
 class Bell:
