@@ -33,10 +33,12 @@ def ready(job: str, node: str, **changes: Any) -> LauncherStatus:
 class Node:
     """One connected node. ``orders`` waits for the next ones that fit."""
 
-    def __init__(self, address: str, name: str, *, identity: str = "") -> None:
+    def __init__(self, address: str, name: str, *launchers: LauncherStatus, identity: str = "") -> None:
+        """``launchers`` are what it finds when it connects."""
         self._channel = grpc.aio.insecure_channel(address)
         self._stub = agent_pb2_grpc.AgentServiceStub(self._channel)
         self.name = name
+        self._launchers = launchers
         self._identity = identity or f"id-{name}"
         self._call: Any = None
         self._sequence = 0
@@ -54,7 +56,7 @@ class Node:
         await self.vanish()
 
     async def connect(self) -> None:
-        """Register, open the stream and report that nothing runs."""
+        """Register, open the stream and report what is there."""
         self.registered = await self._stub.Register(
             agent_pb2.RegisterRequest(
                 node=self.name, identity=self._identity, address="127.0.0.1", version="t", slots=8
@@ -65,7 +67,7 @@ class Node:
         self.session = self.registered.session
         self._call = self._stub.Session()
         await self._call.write(agent_pb2.SessionRequest(session=self.session))
-        await self.report()
+        await self.report(*self._launchers)
 
     async def report(self, *launchers: LauncherStatus) -> None:
         """Say that exactly these launchers exist."""

@@ -115,9 +115,8 @@ async def test_leader_dies_between_commit_and_dispatch_and_the_next_one_does_wha
             await asyncio.wait_for(first.store.hung.wait(), 10)
             await first.die()
         await leads(second)
-        async with Node(second.address, "n1") as n1, Node(second.address, "n2") as n2:
-            await n1.report(running_status("n1", 1))
-            await n2.report(failed)
+        left, right = Node(second.address, "n1", running_status("n1", 1)), Node(second.address, "n2", failed)
+        async with left as n1, right as n2:
             assert (await n1.orders(generation=2)).jobs[0].desired == RUN
             assert (await n2.orders(generation=2)).term == 2
             await n1.report(running_status("n1", 2))

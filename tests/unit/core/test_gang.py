@@ -311,6 +311,17 @@ def test_launcher_gone_while_running_breaks_the_gang_and_is_waited_for(world: Wo
     assert world.job().gang.nodes == ("n1", "n2", "n3", "n4")  # type: ignore[union-attr]
 
 
+def test_launcher_that_dies_before_its_workers_run_breaks_the_generation_at_once() -> None:
+    world = World()
+    world.add("n1", "n2")
+    world.submit()
+    new = replace(world.nodes["n2"].launchers["job.1"], launcher_id="another", generation=0, group=GroupState.NONE)
+    world.nodes["n2"].launchers["job.1"] = new
+    world.report(world.nodes["n2"])
+    assert world.job().history[0].ended == "the launcher on n2 is gone"
+    assert world.job().generation == 2
+
+
 def test_broken_launchers_fail_the_job_with_their_error() -> None:
     world = World(launcher_error="No module named 'torch'")
     world.add("n1", "n2")

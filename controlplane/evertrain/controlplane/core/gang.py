@@ -176,8 +176,12 @@ def _inspect(draft: Draft, job: Job, gang: Gang) -> _Damage:
 
 
 def _failure(draft: Draft, job: Job, gang: Gang, member: Member) -> str:
-    """Why a connected member no longer runs the generation; empty while it does."""
-    status = draft.status(job, member.node)
+    """Why a connected member does not run the generation, or no longer; empty while it may."""
+    status, contact = draft.status(job, member.node), draft.state.contact(member.node)
+    if contact.reported and (status is None or status.launcher_id != member.launcher_id):
+        # The launcher that the generation was formed with; a new one in its place would meet a broken gang.
+        told = contact.launchers.get(job.id)
+        return f"the launcher on {member.node} is gone" + (f": {told.error}" if told is not None and told.error else "")
     if status is not None and status.generation == gang.generation:
         if status.group is GroupState.FAILED:
             return f"workers on {member.node} failed" + (f": {status.error}" if status.error else "")
@@ -185,10 +189,6 @@ def _failure(draft: Draft, job: Job, gang: Gang, member: Member) -> str:
             return f"workers on {member.node} were stopped"
         if status.group is not GroupState.NONE:
             return ""
-    if gang.running:
-        # It ran and is no longer there: the launcher died, or was replaced.
-        reported = draft.state.contact(member.node).reported
-        return f"the launcher on {member.node} is gone" if reported else ""
     waited_s = draft.now - gang.formed_at
     if waited_s >= draft.policy.start_timeout_s:
         return f"{member.node} did not start its workers within {draft.policy.start_timeout_s:.0f} s"
