@@ -1,17 +1,19 @@
 """What ``step_done`` of the trainer library costs a training step, as JSON lines.
 
-A launcher's socket is read by a process of its own. Between the calls a small
-model really trains, so that caches are as cold as they are in a job. Three
-cases: a report leaves in every call (what steps longer than 50 ms see), steps
-of a few milliseconds (most calls send nothing), and a gang of two gloo ranks
-with the boundary check in it (about twice a second; the ranks meet before each
-call, outside the measured time, since waiting for a slower rank is no cost of
-the library's).
+On the other side is a process that does a launcher's part: it sleeps in epoll
+until a report wakes it, and looks at the progress slot at a launcher's pace.
+Between the calls a small model really trains, so that caches are as cold as
+they are in a job. Three cases: the loss is read in every call (what steps
+longer than 50 ms see), steps of a few milliseconds, and a gang of two gloo
+ranks with the boundary check in it (about twice a second; the ranks meet before
+each call, outside the measured time, since waiting for a slower rank is no cost
+of the library's). The progress slot is written in every call of all cases.
 """
 
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
 import math
 import multiprocessing
@@ -29,6 +31,8 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from evertrain.launcher.policy import LauncherPolicy
+from evertrain.launcher.slots import ProgressSlots
 from evertrain.trainer.session import Session
 from evertrain.trainer.settings import Settings
 
@@ -64,22 +68,32 @@ def line(figure: str, calls: list[Call], conditions: dict[str, object]) -> str:
     )
 
 
-def swallow(listener: socket.socket) -> None:
-    """A launcher that takes what comes from one worker until it hangs up."""
-    connection, _ = listener.accept()
-    while connection.recv(1 << 16):
-        pass
+def swallow(loop: asyncio.AbstractEventLoop, listener: socket.socket) -> None:
+    """Take what comes from one worker until it hangs up."""
+
+    async def take() -> None:
+        connection, _ = await loop.sock_accept(listener)
+        with connection:
+            while await loop.sock_recv(connection, 1 << 16):
+                pass
+
+    loop.run_until_complete(take())
 
 
 class FakeLauncher:
-    """The swallowing process, for the time of a ``with`` block."""
+    """The process on the other side, for the time of a ``with`` block."""
 
     def __init__(self, folder: Path) -> None:
         self.path = Path(tempfile.mkdtemp(dir=folder)) / "beacon.sock"
-        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
         self._listener.bind(str(self.path))
         self._listener.listen()
-        self._process = multiprocessing.get_context("fork").Process(target=swallow, args=(self._listener,))
+        self._loop = asyncio.new_event_loop()  # made here and run there, so that both know the slots
+        self.slots = ProgressSlots(
+            1, timers=self._loop, gap_s=LauncherPolicy().progress_gap_s, hear=lambda _rank, _progress: None
+        )
+        self.slots.begin(0, 0)
+        self._process = multiprocessing.get_context("fork").Process(target=swallow, args=(self._loop, self._listener))
 
     def __enter__(self) -> FakeLauncher:
         self._process.start()
@@ -89,6 +103,8 @@ class FakeLauncher:
         self._process.join(5.0)
         self._process.kill()
         self._listener.close()
+        self.slots.close()
+        self._loop.close()
 
 
 def measure(steps: int, folder: Path, *, rank: int, world_size: int, clock: Callable[[], float]) -> list[Call]:
@@ -99,7 +115,11 @@ def measure(steps: int, folder: Path, *, rank: int, world_size: int, clock: Call
     spent = []
     with FakeLauncher(folder) as launcher:
         settings = Settings(
-            beacon=str(launcher.path), rank=rank, world_size=world_size, checkpoint_dir=str(folder / "checkpoints")
+            beacon=str(launcher.path),
+            progress=launcher.slots.path,
+            rank=rank,
+            world_size=world_size,
+            checkpoint_dir=str(folder / "checkpoints"),
         )
         with Session(settings, clock=clock) as job:
             job.state(model=model, optimizer=optimizer).restore()
@@ -119,7 +139,7 @@ def measure(steps: int, folder: Path, *, rank: int, world_size: int, clock: Call
 
 
 def hurried() -> Callable[[], float]:
-    """A clock that runs on by 60 ms at each look, so that each report is due."""
+    """A clock that runs on by 60 ms at each look, so that each loss is read."""
     now = 0.0
 
     def look() -> float:
@@ -164,12 +184,12 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="trainer-bench-", dir="/tmp") as name:
         folder = Path(name)
         alone: dict[str, object] = {"ranks": 1, "torch": torch.__version__}
-        sending = measure(steps, folder, rank=0, world_size=1, clock=hurried())
-        print(line("trainer_step_done_sending", sending, alone | {"reports": "every step"}), flush=True)
+        reading = measure(steps, folder, rank=0, world_size=1, clock=hurried())
+        print(line("trainer_step_done_reading", reading, alone | {"loss_read": "every step"}), flush=True)
         usual = measure(steps, folder, rank=0, world_size=1, clock=time.monotonic)
-        print(line("trainer_step_done", usual, alone | {"reports": "every 50 ms"}), flush=True)
+        print(line("trainer_step_done", usual, alone | {"loss_read": "every 50 ms"}), flush=True)
         checked = gang(steps, folder)
-        print(line("trainer_step_done_gang", checked, alone | {"ranks": 2, "reports": "every 50 ms"}), flush=True)
+        print(line("trainer_step_done_gang", checked, alone | {"ranks": 2, "loss_read": "every 50 ms"}), flush=True)
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ from evertrain.launcher.nursery import Nursery, Recruit
 from evertrain.launcher.output import OutputPump, RankFiles
 from evertrain.launcher.policy import LauncherPolicy
 from evertrain.launcher.processes import signal_process
+from evertrain.launcher.slots import ProgressSlots
 
 NO_FAILURE: Final = frozenset({0, int(WorkerExit.YIELDED)})
 ENDED: Final = frozenset({GroupState.SUCCEEDED, GroupState.YIELDED, GroupState.FAILED, GroupState.STOPPED})
@@ -59,6 +60,7 @@ class LocalGroup:
         files: RankFiles,
         on_change: Callable[[], None],
         nursery: Nursery,
+        slots: ProgressSlots,
     ) -> None:
         """``nursery`` tells which children of this process are no strays of the group."""
         self.generation = generation
@@ -69,6 +71,7 @@ class LocalGroup:
         """All processes are gone, strays included."""
         self._folder, self._policy, self._secrets = folder, policy, secrets
         self._files, self._on_change, self._nursery = files, on_change, nursery
+        self._slots = slots
         self._workers: dict[int, Worker] = {}
         self._began = time.monotonic()
         self._stopping = False
@@ -80,6 +83,7 @@ class LocalGroup:
 
     def seat(self, recruits: Sequence[Recruit], place: GangPlace) -> None:
         """These processes become the workers, in the order of local ranks."""
+        self._slots.begin(self.generation, place.rank_first)
         now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         for local_rank, recruit in enumerate(recruits):
             rank = place.rank_first + local_rank
@@ -103,6 +107,7 @@ class LocalGroup:
         code = child.code
         assert code is not None, "it is gone"
         worker.output.drain()
+        self._slots.look()  # the last step it completed belongs into the status that tells of its end
         message = ""
         if code not in NO_FAILURE:
             message = explain(
@@ -155,6 +160,7 @@ class LocalGroup:
             worker.output.close()
         if self.state is GroupState.STOPPING:
             self.state = GroupState.STOPPED
+        self._slots.rest()
         self.over = True
 
     async def _all_gone(self, workers: Sequence[Worker], within_s: float) -> bool:

@@ -42,6 +42,7 @@ from evertrain.launcher.policy import LauncherPolicy
 from evertrain.launcher.ports import PortUnusable
 from evertrain.launcher.progress import GangProgress, Notices
 from evertrain.launcher.seats import job_environ
+from evertrain.launcher.slots import ProgressSlots
 from evertrain.launcher.sparelink import ForkUnavailable
 from evertrain.launcher.status import Announcer
 
@@ -55,11 +56,13 @@ class Launcher:
         self, *, folder: Folder, launch: LaunchFile, inherited: Mapping[str, str], policy: LauncherPolicy
     ) -> None:
         loop = asyncio.get_running_loop()
-        environment = job_environ(launch, inherited=inherited, beacon=str(folder.beacon_socket))
         self._folder, self._launch, self._policy, self._loop = folder, launch, policy, loop
+        nproc, beacon = launch.spec.nproc_per_node, str(folder.beacon_socket)
+        self._slots = ProgressSlots(nproc, timers=loop, gap_s=policy.progress_gap_s, hear=self.worker_said)
+        environment = job_environ(launch, inherited=inherited, beacon=beacon, progress=self._slots.path)
         self._secrets = secret_values(environment)
         self._id = chance.token_hex(8)
-        self._fence = Fence(launch.spec.nproc_per_node)
+        self._fence = Fence(nproc)
         self._order: GangOrder | None = None
         self._ordered_at = time.monotonic()
         self._stop_asked = False
@@ -115,8 +118,8 @@ class Launcher:
             await self._group.end(0.0)
         self._nursery.close()
         await children.end_children(self._known, self._policy.gone_report_s)
-        for door in (self._agents, self._workers, self._probe):
-            door.close()
+        for each in (self._agents, self._workers, self._probe, self._slots):
+            each.close()
 
     # What comes in: each only changes facts and wakes the loop.
 
@@ -157,13 +160,13 @@ class Launcher:
 
     def worker_said(self, rank: int, report: WorkerReport) -> None:
         """A worker of the present generation reports."""
-        assert self._progress is not None, "only heard when admitted"
-        before = (self._progress.attached, self._progress.phase, self._progress.phases)
-        notice = self._progress.take(rank, report)
+        progress = self._progress
+        assert progress is not None, "only heard when admitted"
+        before, notice = progress.milestones, progress.take(rank, report)
         if notice is not None:
             self._notices.add(notice)
             self._announcer.edge()
-        elif before != (self._progress.attached, self._progress.phase, self._progress.phases):
+        elif before != progress.milestones:
             self._announcer.soon()
         else:
             self._announcer.progress()
@@ -259,6 +262,7 @@ class Launcher:
             files=self._files,
             on_change=self._group_changed,
             nursery=self._nursery,
+            slots=self._slots,
         )
         try:
             if place.group_rank == 0:

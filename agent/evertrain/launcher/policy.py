@@ -14,7 +14,7 @@ class LauncherPolicy:
     status_gap_s: float = 0.02
     """Between two statuses, except for edges, which go at once."""
     progress_gap_s: float = 0.2
-    """Between two statuses of which only the progress of training is new."""
+    """Between two looks at the workers' progress slots, and two statuses of which only the progress is new."""
     broken_grace_s: float = 2.0
     """At most so long between SIGTERM and SIGKILL for survivors in a broken collective: there is nothing to save."""
     fork_deadline_s: float = 20.0

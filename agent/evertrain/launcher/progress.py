@@ -34,6 +34,13 @@ class _Told:
     loss: float | None = None
     tokens: int | None = None
 
+    def reach(self, step: int) -> bool:
+        """Whether ``step`` is news. Socket and slot are read apart, so an earlier word can be heard later."""
+        if self.step is not None and step < self.step:
+            return False
+        self.step = step
+        return True
+
 
 class GangProgress:
     """One generation's progress on this node."""
@@ -74,6 +81,11 @@ class GangProgress:
         """Of the lowest rank that told one."""
         return next((told.phase.value for _, told in sorted(self._told.items()) if told.phase is not None), "")
 
+    @property
+    def milestones(self) -> tuple[bool, str, StartPhases]:
+        """What is told sooner than a mere step, when it changes."""
+        return self.attached, self.phase, self.phases
+
     def mark(self, *, stopped: bool = False, forked: bool = False) -> None:
         """A part of the start is over now."""
         now_s = self._elapsed_s()
@@ -90,15 +102,18 @@ class GangProgress:
                 if not self.phases.connected_s:
                     self.phases = replace(self.phases, connected_s=self._elapsed_s())
             case PhaseChanged(phase=phase, step=step):
-                told.phase, told.step = phase, step
+                told.phase = phase
+                told.reach(step)
             case Progress(step=step, loss=loss, tokens=tokens):
-                told.step, told.stepped = step, True
-                told.loss = told.loss if loss is None else loss
-                told.tokens = told.tokens if tokens is None else tokens
+                told.stepped = True
+                if told.reach(step):
+                    told.loss = told.loss if loss is None else loss
+                    told.tokens = told.tokens if tokens is None else tokens
                 if not self.phases.first_step_s and all(each.stepped for each in self._told.values()):
                     self.phases = replace(self.phases, first_step_s=self._elapsed_s())
             case Restored(step=step):
-                told.step, told.restored = step, True
+                told.restored = True
+                told.reach(step)
                 if not self.phases.restored_s and all(each.restored for each in self._told.values()):
                     self.phases = replace(self.phases, restored_s=self._elapsed_s())
             case CheckpointCommitted() | CheckpointFailed() | CheckpointRefused():

@@ -15,6 +15,13 @@ from evertrain.contract.launch import GangPlace, LaunchFile
 
 ROLE: Final = "default"
 """torchrun's own name for the role of workers when none is given."""
+_ABSENT_HAS_A_MEANING: Final = (
+    environ.PROGRESS,
+    environ.CHECKPOINT_DIR,
+    environ.CHECKPOINT_EVERY,
+    environ.RESTORE,
+    environ.RESTORE_DIGEST,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,16 +58,19 @@ def seat_at(place: GangPlace, local_rank: int, *, nproc: int) -> Seat:
     )
 
 
-def job_environ(launch: LaunchFile, *, inherited: Mapping[str, str], beacon: str) -> dict[str, str]:
-    """What is the same for all workers of all generations; the spare imports under it, as a fresh worker would."""
+def job_environ(launch: LaunchFile, *, inherited: Mapping[str, str], beacon: str, progress: str) -> dict[str, str]:
+    """What is the same for all workers of all generations; the spare imports under it, as a fresh worker would.
+
+    ``progress`` is the path of the progress slots, or empty.
+    """
     spec = launch.spec
     result = {**inherited, **spec.env}
     result["PYTHONPATH"] = _joined_paths(spec.env.get("PYTHONPATH", ""), inherited.get("PYTHONPATH", ""))
     if spec.nproc_per_node > 1:  # as torchrun: workers that share a machine must not each use all its cores
         result.setdefault("OMP_NUM_THREADS", "1")
     result.setdefault("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1")
-    for name in (environ.CHECKPOINT_DIR, environ.CHECKPOINT_EVERY, environ.RESTORE, environ.RESTORE_DIGEST):
-        result.pop(name, None)  # absent has a meaning
+    for name in _ABSENT_HAS_A_MEANING:
+        result.pop(name, None)
     result |= {
         environ.BEACON: beacon,
         environ.JOB: spec.name,
@@ -69,6 +79,8 @@ def job_environ(launch: LaunchFile, *, inherited: Mapping[str, str], beacon: str
         environ.OWNER: launch.owner,
         environ.CHECKPOINT_KEEP: str(spec.checkpoint.keep),
     }
+    if progress:
+        result[environ.PROGRESS] = progress
     if spec.checkpoint.dir:
         result[environ.CHECKPOINT_DIR] = spec.checkpoint.dir
     if spec.checkpoint.every_steps:

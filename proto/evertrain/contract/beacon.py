@@ -40,10 +40,14 @@ class PhaseChanged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """``step`` steps of the whole job are complete (not only of this generation)."""
+    """``step`` steps of the whole job are complete (not only of this generation).
+
+    A worker with a progress slot sends only its first step and notes the others there.
+    """
 
     step: int
     loss: float | None = None
+    """The latest that the worker read: of this step or of one a moment ago."""
     tokens: int | None = None
     """Tokens (or samples) consumed by the whole job up to and including ``step``."""
 

@@ -15,6 +15,8 @@ from typing import Final
 
 BEACON: Final = "EVERTRAIN_BEACON"
 """Path of the launcher's unix socket that the trainer library reports to."""
+PROGRESS: Final = "EVERTRAIN_PROGRESS"
+"""Path of the file with a progress slot for each local rank; absent when there is none, see progress_slot.py."""
 JOB: Final = "EVERTRAIN_JOB"
 """Name of the job."""
 JOB_ID: Final = "EVERTRAIN_JOB_ID"

@@ -63,7 +63,8 @@ def test_the_jobs_environment_wins_over_the_launchers_and_loses_to_the_contract(
         env={"A": "job", environ.OWNER: "x", "PYTHONPATH": "/mine:/ours", environ.RESTORE: "/old"},
         checkpoint=CheckpointPolicy(dir="/ckpt", every_steps=5),
     )
-    got = job_environ(launch_file(spec), inherited={"A": "launcher", "B": "b", "PYTHONPATH": "/ours"}, beacon="/b")
+    inherited = {"A": "launcher", "B": "b", "PYTHONPATH": "/ours", environ.PROGRESS: "/another"}
+    got = job_environ(launch_file(spec), inherited=inherited, beacon="/b", progress="")
     assert (got["A"], got["B"], got[environ.OWNER]) == ("job", "b", "j1@n1")
     assert got["PYTHONPATH"] == "/mine:/ours"
     assert (got[environ.CHECKPOINT_DIR], got[environ.CHECKPOINT_EVERY], got[environ.CHECKPOINT_KEEP]) == (
@@ -71,7 +72,7 @@ def test_the_jobs_environment_wins_over_the_launchers_and_loses_to_the_contract(
         "5",
         "3",
     )
-    assert environ.RESTORE not in got
+    assert not {environ.RESTORE, environ.PROGRESS} & set(got)
 
 
 @pytest.mark.parametrize(
@@ -81,4 +82,5 @@ def test_workers_that_share_a_machine_get_one_thread_each_unless_told_otherwise(
     nproc: int, given: dict[str, str], threads: str | None
 ) -> None:
     spec = JobSpec(name="j", command=("x",), nproc_per_node=nproc, env=given)
-    assert job_environ(launch_file(spec), inherited={}, beacon="/b").get("OMP_NUM_THREADS") == threads
+    got = job_environ(launch_file(spec), inherited={}, beacon="/b", progress="/p")
+    assert (got.get("OMP_NUM_THREADS"), got[environ.PROGRESS]) == (threads, "/p")

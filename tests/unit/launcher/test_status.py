@@ -2,50 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from evertrain.contract.launch import LauncherState, LauncherStatus
 from evertrain.contract.wire import Decoder
 from evertrain.launcher.policy import LauncherPolicy
 from evertrain.launcher.status import Announcer
-
-
-class FakeHandle:
-    """A timer of :class:`FakeTimers`."""
-
-    def __init__(self, when: float, callback: Callable[[], object]) -> None:
-        self._when, self.callback, self.cancelled = when, callback, False
-
-    def when(self) -> float:
-        return self._when
-
-    def cancel(self) -> None:
-        self.cancelled = True
-
-
-class FakeTimers:
-    """Time that passes when told."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-        self.handles: list[FakeHandle] = []
-
-    def time(self) -> float:
-        return self.now
-
-    def call_at(self, when: float, callback: Callable[[], object]) -> FakeHandle:
-        self.handles.append(FakeHandle(when, callback))
-        return self.handles[-1]
-
-    def pass_s(self, seconds: float) -> None:
-        """Let time pass and what is due happen, in order."""
-        end = self.now + seconds
-        while due := [each for each in self.handles if not each.cancelled and each.when() <= end]:
-            first = min(due, key=FakeHandle.when)
-            self.now = max(self.now, first.when())
-            first.cancelled = True
-            first.callback()
-        self.now = end
+from support.timers import FakeTimers
 
 
 class Scene:

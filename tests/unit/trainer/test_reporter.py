@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 from evertrain.contract import wire
 from evertrain.contract.beacon import CheckpointFailed, Hello, Phase, PhaseChanged, Progress, Wish
+from evertrain.contract.progress_slot import SLOT_BYTES, ProgressSlot, read_slot
 from evertrain.trainer.reporter import CONNECTS_MAX, QUEUE_FRAMES_MAX, Reporter, progress_frame
 from support.beacon_listener import BeaconListener
 
@@ -45,6 +47,28 @@ def reporter(launcher: BeaconListener, clock: Clock) -> Iterator[Reporter]:
     reporter = Reporter(str(launcher.path), HELLO, clock=clock)
     yield reporter
     reporter.close()
+
+
+@pytest.fixture
+def memory() -> Iterator[mmap.mmap]:
+    """One empty slot."""
+    with mmap.mmap(-1, SLOT_BYTES) as memory:
+        yield memory
+
+
+@pytest.fixture
+def noting(launcher: BeaconListener, clock: Clock, memory: mmap.mmap) -> Iterator[Reporter]:
+    """A reporter with that slot."""
+    slot = ProgressSlot(memory, 0, generation=HELLO.generation)
+    reporter = Reporter(str(launcher.path), HELLO, slot=slot, clock=clock)
+    yield reporter
+    reporter.close()
+
+
+def _noted(memory: mmap.mmap) -> Progress:
+    noted = read_slot(memory, 0, generation=HELLO.generation)
+    assert noted is not None
+    return noted[1]
 
 
 def _failed(step: int) -> CheckpointFailed:
@@ -87,6 +111,70 @@ def test_a_loss_is_read_only_when_it_is_sent(reporter: Reporter) -> None:
     for step in range(100):
         reporter.progress(step, loss, 0)
     assert loss.reads == 1
+
+
+def test_with_a_slot_only_the_first_step_is_sent_and_each_is_noted(
+    noting: Reporter, launcher: BeaconListener, clock: Clock, memory: mmap.mmap
+) -> None:
+    for step in range(1, 1001):
+        noting.progress(step, None, step * 10)
+        assert (_noted(memory).step, _noted(memory).tokens) == (step, step * 10)
+        clock.now += 0.01
+    noting.progress_now()
+    assert launcher.accept().read_waiting() == [HELLO, Progress(step=1, tokens=10)]
+
+
+def test_with_a_slot_a_loss_is_read_now_and_then_and_the_last_one_when_asked(
+    noting: Reporter, clock: Clock, memory: mmap.mmap
+) -> None:
+    for step in range(1, 8):
+        noting.progress(step, step / 2, 0)
+        clock.now += 0.03
+    assert (_noted(memory).step, _noted(memory).loss) == (7, 3.5)
+    noting.progress(8, 4.0, 0)
+    assert (_noted(memory).step, _noted(memory).loss) == (8, 3.5)
+    noting.progress_now()
+    assert (_noted(memory).step, _noted(memory).loss) == (8, 4.0)
+    clock.now += 1
+    noting.progress(9, None, 0)
+    assert (_noted(memory).step, _noted(memory).loss) == (9, 4.0)
+
+
+def test_with_a_slot_wishes_and_reports_go_over_the_socket_as_ever(
+    noting: Reporter, launcher: BeaconListener, clock: Clock
+) -> None:
+    noting.progress(1, None, 0)
+    connection = launcher.accept()
+    connection.send(Wish(save_and_yield=True))
+    assert noting.progress(2, None, 0) == Wish(), "a moment later"
+    clock.now += 0.26
+    assert noting.progress(3, None, 0) == Wish(save_and_yield=True)
+    noting.report(_failed(3))
+    assert connection.read_waiting() == [HELLO, Progress(step=1, tokens=0), _failed(3)]
+
+
+def test_with_a_slot_a_launcher_that_hung_up_is_called_again_without_a_report(
+    noting: Reporter, launcher: BeaconListener, clock: Clock
+) -> None:
+    noting.progress(1, None, 0)
+    launcher.accept().close()
+    for step in range(2, 10):
+        clock.now += 1
+        noting.progress(step, None, 0)
+    assert launcher.accept().read_waiting() == [HELLO]
+
+
+def test_with_a_slot_steps_are_noted_though_the_launcher_does_not_listen(
+    noting: Reporter, launcher: BeaconListener, clock: Clock, memory: mmap.mmap
+) -> None:
+    launcher.close()
+    for step in range(1, 10_000):
+        clock.now += 1
+        noting.progress(step, 1.0, 0)
+    assert _noted(memory).step == 9_999
+    noting.close()
+    noting.progress(10_000, 1.0, 0)
+    noting.progress_now()
 
 
 def test_a_wish_is_known_at_the_next_look_and_the_latest_counts(reporter: Reporter, launcher: BeaconListener) -> None:

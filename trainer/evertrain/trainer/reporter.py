@@ -1,4 +1,4 @@
-"""The worker's end of the beacon socket. Never blocks and never raises into the training loop.
+"""The worker's end of the beacon socket and its progress slot. Never blocks, never raises into the training loop.
 
 Not for deciding what to report or what to do about a wish: that is the
 session's. Everything here is a non-blocking system call made by the caller's
@@ -18,6 +18,7 @@ from typing import Final, SupportsFloat
 
 from evertrain.contract import wire
 from evertrain.contract.beacon import Hello, PhaseChanged, Wish, WorkerReport
+from evertrain.contract.progress_slot import ProgressSlot
 
 PROGRESS_GAP_S: Final = 0.05
 WISH_GAP_S: Final = 0.25
@@ -32,15 +33,26 @@ _SEND_FLAGS: Final = socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL
 class Reporter:
     """Sends reports to the launcher and knows its latest wish. Without a launcher it does nothing, cheaply.
 
-    Progress is sent at most every :data:`PROGRESS_GAP_S` and dropped while the
-    launcher is slow. Other reports wait in a queue of
-    :data:`QUEUE_FRAMES_MAX` frames, from which the oldest is dropped. A
-    launcher that vanished is called again at growing distances, at most
-    :data:`CONNECTS_MAX` times in this process's life.
+    The first step is sent at once. With a ``slot`` all later ones are written
+    there, since whoever sends one pays for waking the launcher. Without a slot,
+    progress is sent at most every :data:`PROGRESS_GAP_S` and dropped while the
+    launcher is slow. A loss is read no more often either: that waits for its
+    device. Other reports wait in a queue of :data:`QUEUE_FRAMES_MAX` frames,
+    from which the oldest is dropped. A launcher that vanished is called again
+    at growing distances, at most :data:`CONNECTS_MAX` times in this process's
+    life.
     """
 
-    def __init__(self, path: str, hello: Hello, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        path: str,
+        hello: Hello,
+        *,
+        slot: ProgressSlot | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._path = path
+        self._slot = slot
         self._hello = wire.encode(hello)
         self._clock = clock
         self._socket: socket.socket | None = None
@@ -55,8 +67,11 @@ class Reporter:
         self._retry_gap_s = RETRY_GAP_FIRST_S
         self._progress_due = 0.0
         self._wish_due = 0.0
-        self._unsent: tuple[int, SupportsFloat | None, int] | None = None
-        """The latest step if it was not told. Holds its loss until the next step, as the script's own variable does."""
+        self._first_sent = False
+        self._loss: float | None = None
+        """The latest that was read."""
+        self._untold: tuple[int, SupportsFloat | None, int] | None = None
+        """The latest step if it, or its loss, was not told. Holds the loss until the next step, as the script does."""
 
     def report(self, message: WorkerReport) -> None:
         """Queue ``message`` and send what the socket takes at once."""
@@ -69,32 +84,32 @@ class Reporter:
         self._pump()
 
     def progress(self, step: int, loss: SupportsFloat | None, tokens: int) -> Wish:
-        """Tell the step, unless another was told a moment ago. ``loss`` is read only if it is sent.
+        """Tell the step, and its loss unless another was told a moment ago: only then ``loss`` is read.
 
         Returns the wish, as it was a quarter of a second ago or is now.
         """
-        if not self._reachable():
+        if self._slot is None and not self._reachable():
             return self._wish
         now = self._clock()
-        if now < self._progress_due:
-            self._unsent = (step, loss, tokens)
-            return self._wish
-        self._progress_due = now + PROGRESS_GAP_S
-        if self._queue:
+        due = now >= self._progress_due
+        if due:
+            self._progress_due = now + PROGRESS_GAP_S
             self._pump()
-        if self._queue:
-            self._unsent = (step, loss, tokens)
+        if due and (self._slot is not None or not self._queue):
+            self._tell(step, loss, tokens)
         else:
-            self._send_progress(step, loss, tokens)
+            self._untold = (step, loss, tokens)
+            if self._slot is not None:
+                self._slot.write(step, loss=self._loss, tokens=tokens)
         if now < self._wish_due:
             return self._wish
         self._wish_due = now + WISH_GAP_S
         return self.wish()
 
     def progress_now(self) -> None:
-        """Tell the latest step if it has not been told, whatever the distance to the one before."""
-        if self._unsent is not None and self._reachable():
-            self._send_progress(*self._unsent)
+        """Tell the latest step and its loss if they have not been told, whatever the distance to those before."""
+        if self._untold is not None and (self._slot is not None or self._reachable()):
+            self._tell(*self._untold)
 
     def wish(self) -> Wish:
         """What the launcher wants now, as far as it has told."""
@@ -134,6 +149,9 @@ class Reporter:
 
     def close(self) -> None:
         """Close the socket; later reports are dropped."""
+        if self._slot is not None:
+            self._slot.close()
+            self._slot = None
         self._connects_left = 0
         self.wish()  # a wish left unread would make the launcher see a reset instead of an orderly end
         self._disconnect()
@@ -147,10 +165,17 @@ class Reporter:
             del self._queue[1 if self._sent_bytes else 0]  # never cut a frame that has begun to leave
         self._queue.append(frame)
 
-    def _send_progress(self, step: int, loss: SupportsFloat | None, tokens: int) -> None:
-        self._unsent = None
-        self._enqueue(progress_frame(step, loss, tokens))
-        self._pump()
+    def _tell(self, step: int, loss: SupportsFloat | None, tokens: int) -> None:
+        """Tell the step with its loss, which is read for it."""
+        self._untold = None
+        value = None if loss is None else as_float(loss)
+        if self._slot is not None:
+            self._loss = self._loss if value is None else value
+            self._slot.write(step, loss=self._loss, tokens=tokens)
+        if self._slot is None or not self._first_sent:
+            self._first_sent = True
+            self._enqueue(progress_frame(step, value, tokens))
+            self._pump()
 
     def _pump(self) -> None:
         """Send queued frames until the socket takes no more."""
@@ -200,13 +225,14 @@ class Reporter:
         self._queue = deque(frame for frame in self._queue if frame != self._hello)
 
 
-def progress_frame(step: int, loss: SupportsFloat | None, tokens: int) -> bytes:
+def as_float(loss: SupportsFloat) -> float:
+    """The loss as a number; reading a tensor waits for its device."""
+    item = getattr(loss, "item", None)  # a tensor's float() would warn of a graph that is of no interest here
+    return float(loss if item is None else item())
+
+
+def progress_frame(step: int, loss: float | None, tokens: int) -> bytes:
     """What ``wire.encode(Progress(...))`` gives, at a third of its cost: this one is paid by training steps."""
-    if loss is None:
-        text = "null"
-    else:
-        item = getattr(loss, "item", None)  # a tensor's float() would warn of a graph that is of no interest here
-        value = float(loss if item is None else item())
-        text = repr(value) if math.isfinite(value) else json.dumps(value)
+    text = "null" if loss is None else repr(loss) if math.isfinite(loss) else json.dumps(loss)
     body = b'{"type":"Progress","step":%d,"loss":%s,"tokens":%d}' % (step, text.encode(), tokens)
     return len(body).to_bytes(4, "big") + body

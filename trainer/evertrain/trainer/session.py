@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, Self, SupportsFloat
 
 from evertrain.contract.beacon import CheckpointFailed, Hello, Phase, PhaseChanged
 from evertrain.contract.exits import WorkerExit
+from evertrain.contract.progress_slot import open_slot
 from evertrain.trainer.cadence import Cadence
 from evertrain.trainer.place import process_groups
 from evertrain.trainer.reporter import Reporter
@@ -63,7 +64,8 @@ class Session:
         self._clock = clock
         self._reached = reached
         hello = Hello(rank=settings.rank, pid=os.getpid(), generation=settings.generation)
-        self._reporter = Reporter(settings.beacon, hello, clock=clock)
+        slot = open_slot(settings.progress, settings.local_rank, generation=settings.generation)
+        self._reporter = Reporter(settings.beacon, hello, slot=slot, clock=clock)
         self._state: JobState | None = None
         self._cadence: Cadence | None = None
         self._step = 0
@@ -149,7 +151,7 @@ class Session:
         """Tell that ``step`` steps of the whole job are complete: a boundary, at which a save or a yield may happen.
 
         All ranks call it at the same steps. ``loss`` may be a tensor; it is
-        read only when it is sent. ``tokens`` are those of this step, over all
+        read only now and then. ``tokens`` are those of this step, over all
         ranks. ``save`` asks for a checkpoint now, and must be equal on all
         ranks. If the launcher asked for it, this saves and then ends the
         worker with ``SystemExit`` (``WorkerExit.YIELDED``).

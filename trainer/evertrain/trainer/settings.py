@@ -23,9 +23,11 @@ class Settings:
     """A worker's environment, parsed. Empty and 0 mean "not given"."""
 
     beacon: str = ""
+    progress: str = ""
     job_id: str = ""
     generation: int = 0
     rank: int = 0
+    local_rank: int = 0
     world_size: int = 1
     checkpoint_dir: str = ""
     checkpoint_every_steps: int = 0
@@ -41,9 +43,11 @@ class Settings:
         """
         return cls(
             beacon=env.get(environ.BEACON, ""),
+            progress=env.get(environ.PROGRESS, ""),
             job_id=env.get(environ.JOB_ID, "") or env.get(environ.JOB, ""),
             generation=_int(env, environ.GENERATION, 0),
             rank=_int(env, "RANK", 0),
+            local_rank=_int(env, "LOCAL_RANK", 0),
             world_size=_int(env, "WORLD_SIZE", 1, least=1),
             checkpoint_dir=env.get(environ.CHECKPOINT_DIR, "") or checkpoint_dir,
             checkpoint_every_steps=_int(env, environ.CHECKPOINT_EVERY, 0),
