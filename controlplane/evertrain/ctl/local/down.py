@@ -54,7 +54,7 @@ async def stop(folder: Path, progress: Callable[[str], None]) -> Stopped:
         processes.end(agents, grace_s=DAEMON_GRACE_S, now=time.monotonic)
         rest = [each.identity for each in running if each.name == "coordinator"]
         processes.end(rest, grace_s=DAEMON_GRACE_S, now=time.monotonic)
-    leftovers = _sweep(folder, progress)
+    leftovers = sweep(folder, progress)
     state.remove(folder)
     return Stopped(jobs=jobs, daemons=tuple(process.name for process in running), leftovers=leftovers)
 
@@ -82,8 +82,8 @@ async def _end_jobs(found: Found, progress: Callable[[str], None]) -> tuple[str,
     return tuple(names)
 
 
-def _sweep(folder: Path, progress: Callable[[str], None]) -> int:
-    """End all that still belongs to the cluster; how many there were."""
+def sweep(folder: Path, progress: Callable[[str], None], *, grace_s: float = LEFTOVER_GRACE_S) -> int:
+    """End all that still belongs to the cluster; how many there were. Raises :class:`Refused`."""
     seen: set[processes.Identity] = set()
     for _ in range(_ROUNDS_MAX):
         left = state.belonging(folder)
@@ -91,7 +91,7 @@ def _sweep(folder: Path, progress: Callable[[str], None]) -> int:
             return len(seen)
         seen.update(left)
         progress(f"ending {listing([str(each.pid) for each in left])}")
-        processes.end(left, grace_s=LEFTOVER_GRACE_S, now=time.monotonic)
+        processes.end(left, grace_s=grace_s, now=time.monotonic)
     pids = listing([str(each.pid) for each in state.belonging(folder)])
     raise Refused(
         f"processes {pids} do not end, not even by SIGKILL",

@@ -14,7 +14,7 @@ from typing import Final
 
 from evertrain.ctl.connection import Connection
 from evertrain.ctl.failures import CtlError, DeadlineExceeded, InvalidInput, NoCoordinator, Refused
-from evertrain.ctl.local import processes, state
+from evertrain.ctl.local import down, processes, state
 from evertrain.ctl.local.state import LocalCluster, LocalProcess
 from evertrain.ctl.operator import Operator
 from evertrain.ctl.words import listing, plural
@@ -23,6 +23,7 @@ NODES_MAX: Final = 64
 SOCKET_PATH_BYTES_MAX: Final = 107
 _DEEPEST: Final = f"n{NODES_MAX}/jobs/{'x' * 32}/launcher.sock"
 """Below the agents' folders; the kernel limits the path of a socket."""
+UNDO_GRACE_S: Final = 5.0
 _LOOK_EVERY_S: Final = 0.1
 _LOG_LINES: Final = 6
 
@@ -98,7 +99,11 @@ async def start(wanted: Wanted, progress: Callable[[str], None]) -> LocalCluster
 
 def _undone(wanted: Wanted, err: BaseException) -> BaseException:
     """``err``, after what was started is gone again."""
-    processes.end(state.belonging(wanted.folder), grace_s=5.0, now=time.monotonic)
+    # By their recorded numbers first: one that was only just started does not carry the mark before its exec.
+    found = state.find(wanted.folder)
+    started = () if found is None else found.running
+    processes.end([each.identity for each in started], grace_s=UNDO_GRACE_S, now=time.monotonic)
+    down.sweep(wanted.folder, lambda _text: None, grace_s=UNDO_GRACE_S)
     state.remove(wanted.folder)
     return err
 
