@@ -92,6 +92,38 @@ def test_node_killed_is_lost_by_probes_and_the_gang_shrinks(world: World) -> Non
     assert "node n4 lost: its stream broke, and its launcher refuses n1" in job.history[0].ended
 
 
+ECHO = "RuntimeError: gloo: Connection closed by peer [10.0.0.2]:61643"
+
+
+def test_victims_speak_before_their_node_is_out_of_sight_and_the_cause_is_waited_for(world: World) -> None:
+    world.nodes["n4"].launchers, world.nodes["n4"].powered = {}, False
+    world.fail_worker("n1", code=1, message=ECHO)
+    assert world.job().generation == 1
+    assert world.job().reason.endswith("looks for what caused it")
+    world.advance(0.02)
+    world.lose_sight("n4")
+    job = world.job()
+    assert job.gang is not None
+    assert (job.generation, job.gang.nodes) == (2, ("n1", "n2", "n3"))
+    assert job.history[0].ended.startswith("node n4 lost")
+    assert job.failures == 0
+
+
+def test_victim_speaks_before_the_killed_worker_and_the_kill_is_named(world: World) -> None:
+    world.fail_worker("n1", code=1, message=ECHO)
+    world.advance(0.01)
+    world.fail_worker("n3")
+    assert world.job().history[0].ended == "rank 3 on n3 was killed by SIGKILL"
+    assert world.job().generation == 2
+
+
+def test_victims_alone_are_believed_after_a_short_wait(world: World) -> None:
+    world.fail_worker("n1", code=1, message=ECHO)
+    world.advance(1.0)
+    assert world.job().generation == 2
+    assert "Connection closed by peer" in world.job().history[0].ended
+
+
 def test_node_without_power_is_lost_when_probes_stay_silent(world: World) -> None:
     world.kill_node("n4", powered=False)
     assert "does not answer" in world.job().history[0].ended
@@ -308,6 +340,8 @@ def test_launcher_gone_while_running_breaks_the_gang_and_is_waited_for(world: Wo
     world.report(world.nodes["n2"])
     assert world.job().history[0].ended == "the launcher on n2 is gone"
     world.settle()
+    assert world.job().failures == 0, "what is under the workers is not charged to the job"
+    assert world.job().history[1].reason == "the launcher on n2 is gone; all nodes ready"
     assert world.job().gang.nodes == ("n1", "n2", "n3", "n4")  # type: ignore[union-attr]
 
 

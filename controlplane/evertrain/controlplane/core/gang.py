@@ -5,7 +5,7 @@ Decides from what is written down, never from the event that came last.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from evertrain.contract.exits import WorkerExit
@@ -79,14 +79,16 @@ def _start_when_ready(draft: Draft, job: Job, chosen: list[NodeName]) -> None:
     prepared = [node for node in chosen if ready(draft, job, node)]
     waited_s = draft.now - job.reserved_at
     patience_s = job.spec.prepare_timeout_s
-    again = job.generation > 0
     if len(prepared) == len(chosen) or (waited_s >= patience_s and whole(job, len(prepared))):
         members = prepared[: whole(job, len(prepared))]
-        reason = (
-            "all nodes ready" if len(prepared) == len(chosen) else f"{len(prepared)} nodes ready in {waited_s:.0f} s"
-        )
-        state = JobState.RECOVERING if again else JobState.STARTING
-        form(draft, job, members, reason=reason, state=state, broke_at=NEVER)
+        missed = len(chosen) - len(prepared)
+        reason = f"{missed} nodes were not ready in {waited_s:.0f} s" if missed else "all nodes ready"
+        last = job.history[-1] if job.history else None
+        if last is None:
+            form(draft, job, members, reason=reason, state=JobState.STARTING, broke_at=NEVER)
+        else:
+            because = f"{last.ended}; {reason}"
+            form(draft, job, members, reason=because, state=JobState.RECOVERING, broke_at=last.ended_at)
         return
     if waited_s >= patience_s:
         late = [node for node in chosen if node not in prepared]
@@ -132,6 +134,10 @@ class _Damage:
     unknown: dict[NodeName, Unknown]
     failed: tuple[NodeName, ...]
     """Connected members whose workers of this generation failed or vanished."""
+    own: bool
+    """Workers themselves failed: charged to the job."""
+    echo: bool
+    """Only victims have spoken so far: what broke their connections is not known."""
     cause: str
 
     @property
@@ -157,8 +163,7 @@ def _keep(draft: Draft, job: Job, gang: Gang) -> None:
 def _inspect(draft: Draft, job: Job, gang: Gang) -> _Damage:
     lost: dict[NodeName, str] = {}
     unknown: dict[NodeName, Unknown] = {}
-    failed: list[NodeName] = []
-    causes: list[str] = []
+    failures: dict[NodeName, _Failure] = {}
     for member in gang.members:
         if member.node in gang.finished or member.node in gang.yielded:
             continue
@@ -168,44 +173,61 @@ def _inspect(draft: Draft, job: Job, gang: Gang) -> _Damage:
             case Unknown() as state:
                 unknown[member.node] = state
             case Seen():
-                if cause := _failure(draft, job, gang, member):
-                    failed.append(member.node)
-                    causes.append(cause)
+                if failure := _failure(draft, job, gang, member):
+                    failures[member.node] = failure
+    exits = sorted(_exits_of(draft, job, failures), key=lambda each: each[0])
     cause = "; ".join(f"node {node} lost: {reason}" for node, reason in lost.items())
-    return _Damage(lost=lost, unknown=unknown, failed=tuple(failed), cause=cause or _root(draft, job, failed, causes))
+    if not cause:
+        # A launcher that is gone, or an own error, before a connection that broke because of it.
+        gone = [failure.cause for failure in failures.values() if not failure.own]
+        cause = gone[0] if gone else exits[0][1] if exits else "; ".join(each.cause for each in failures.values())
+    own = any(failure.own for failure in failures.values())
+    echo = own and not lost and all(each.own for each in failures.values()) and bool(exits) and exits[0][0][1]
+    return _Damage(lost=lost, unknown=unknown, failed=tuple(failures), own=own, echo=echo, cause=cause)
 
 
-def _failure(draft: Draft, job: Job, gang: Gang, member: Member) -> str:
-    """Why a connected member does not run the generation, or no longer; empty while it may."""
+@dataclass(frozen=True, slots=True)
+class _Failure:
+    """Why a connected member does not run the generation. ``own``: its workers failed, not what is under them."""
+
+    cause: str
+    own: bool
+
+
+def _failure(draft: Draft, job: Job, gang: Gang, member: Member) -> _Failure | None:
     status, contact = draft.status(job, member.node), draft.state.contact(member.node)
     if contact.reported and (status is None or status.launcher_id != member.launcher_id):
         # The launcher that the generation was formed with; a new one in its place would meet a broken gang.
         told = contact.launchers.get(job.id)
-        return f"the launcher on {member.node} is gone" + (f": {told.error}" if told is not None and told.error else "")
+        why = f": {told.error}" if told is not None and told.error else ""
+        return _Failure(f"the launcher on {member.node} is gone{why}", own=False)
     if status is not None and status.generation == gang.generation:
         if status.group is GroupState.FAILED:
-            return f"workers on {member.node} failed" + (f": {status.error}" if status.error else "")
+            why = f": {status.error}" if status.error else ""
+            return _Failure(f"workers on {member.node} failed{why}", own=True)
         if status.group in {GroupState.STOPPED, GroupState.STOPPING}:
-            return f"workers on {member.node} were stopped"
+            return _Failure(f"workers on {member.node} were stopped", own=True)
         if status.group is not GroupState.NONE:
-            return ""
+            return None
     waited_s = draft.now - gang.formed_at
     if waited_s >= draft.policy.start_timeout_s:
-        return f"{member.node} did not start its workers within {draft.policy.start_timeout_s:.0f} s"
+        text = f"{member.node} did not start its workers within {draft.policy.start_timeout_s:.0f} s"
+        return _Failure(text, own=False)
     draft.wake_in(draft.policy.start_timeout_s - waited_s)
-    return ""
+    return None
 
 
-def _root(draft: Draft, job: Job, failed: list[NodeName], causes: list[str]) -> str:
-    """Name the failure, not its echo: a signal or an own error before a broken connection."""
-    exits: list[tuple[tuple[bool, bool, float], str]] = []
-    for node in failed:
+_Severity = tuple[bool, bool, float]
+
+
+def _exits_of(draft: Draft, job: Job, nodes: Iterable[NodeName]) -> Iterator[tuple[_Severity, str]]:
+    """How workers ended badly, sortable: the failure before its echo, a signal or an own error first."""
+    for node in nodes:
         status = draft.status(job, node)
         for each in status.exits if status is not None else ():
             if each.code != 0:
                 echo = each.code > 0 and _is_echo(each)
-                exits.append(((each.stopped_by_us, echo, each.after_s), f"rank {each.rank} on {node} {say_exit(each)}"))
-    return min(exits)[1] if exits else "; ".join(causes)
+                yield (each.stopped_by_us, echo, each.after_s), f"rank {each.rank} on {node} {say_exit(each)}"
 
 
 ECHOES = (
@@ -245,6 +267,8 @@ def _recover(draft: Draft, job: Job, gang: Gang, damage: _Damage) -> None:
     if waits := [node for node, state in damage.unknown.items() if _worth_waiting(draft, state)]:
         draft.enter(job, JobState.RECOVERING, f"{damage.cause}; waits for the agent of {', '.join(waits)}")
         return
+    if damage.echo and not _echo_is_over(draft, job, gang, damage):
+        return
     # One failure is one line of the story and one charge, however often it is looked at.
     job = _close(draft, job, damage.cause)
     job = _charge(job, gang, damage, draft)
@@ -257,18 +281,24 @@ def _recover(draft: Draft, job: Job, gang: Gang, damage: _Damage) -> None:
     job = replace(job, reserved=held)
     size = whole(job, len(able))
     if size and (damage.lost or damage.unknown or len(able) == len(survivors)):
-        form(
-            draft,
-            replace(job, gang=gang),
-            able[:size],
-            reason=damage.cause,
-            state=JobState.RECOVERING,
-            broke_at=draft.now,
-        )
+        broken = replace(job, gang=gang)
+        broke_at = gang.failing_since or draft.now
+        form(draft, broken, able[:size], reason=damage.cause, state=JobState.RECOVERING, broke_at=broke_at)
         return
     job = draft.put_job(replace(job, gang=None, reserved_at=draft.now))
     draft.enter(job, JobState.RECOVERING, damage.cause)
     _place(draft, draft.job(job.name))
+
+
+def _echo_is_over(draft: Draft, job: Job, gang: Gang, damage: _Damage) -> bool:
+    """Whether the cause has been waited for; asks to be woken when that time is over."""
+    if not gang.failing_since:
+        gang = replace(gang, failing_since=draft.now)
+        draft.enter(replace(job, gang=gang), JobState.RECOVERING, f"{damage.cause}; looks for what caused it")
+    left_s = gang.failing_since + draft.policy.echo_wait_s - draft.now
+    if left_s > 0:
+        draft.wake_in(left_s)
+    return left_s <= 0
 
 
 def _worth_waiting(draft: Draft, state: Unknown) -> bool:
@@ -299,7 +329,7 @@ def _charge(job: Job, gang: Gang, damage: _Damage, draft: Draft) -> Job:
         generation=gang.generation,
     )
     refused = "refused the checkpoint" in damage.cause
-    if damage.lost or refused:
+    if damage.lost or refused or not damage.own:
         return job
     entry = job.history[-1]
     if entry.last_step == 0 and not _attached(draft, job, gang):

@@ -19,6 +19,8 @@ class Policy:
     """A host that lost power answers nothing; together with the silence limit this keeps detection under 3 s."""
     probe_wait_s: float = 1.2
     """With a survivor's collective error at hand, how long a probe may still clear the node."""
+    echo_wait_s: float = 0.15
+    """When only victims have spoken (a collective's broken connection), how long the cause is waited for."""
     agent_return_s: float = 10.0
     """A broken gang waits so long for the agent of a node whose launcher still answers."""
     alone_lost_after_s: float = 600.0

@@ -92,6 +92,8 @@ class Gang:
     reason: str
     running: bool = False
     """All members have run it."""
+    failing_since: Instant = Instant(0.0)
+    """When the first sign that it broke was taken in, if the cause was not clear from it; 0: none."""
     yielding_since: Instant = Instant(0.0)
     """When the workers were asked to save and leave; 0: they were not."""
     yielding_reason: str = ""

@@ -89,7 +89,7 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
         reader = asyncio.get_running_loop().create_task(self._read(leader, session, first, requests))
         try:
             async for item in session.outgoing():
-                yield convert.outgoing(item, term=leader.term)
+                await context.write(convert.outgoing(item, term=leader.term))
         finally:
             reader.cancel()
             await asyncio.gather(reader, return_exceptions=True)

@@ -166,7 +166,7 @@ class MemberRecord(_message.Message):
     def __init__(self, node: _Optional[str] = ..., rank_first: _Optional[int] = ..., address: _Optional[str] = ..., probe_port: _Optional[int] = ..., launcher_id: _Optional[str] = ...) -> None: ...
 
 class GangRecord(_message.Message):
-    __slots__ = ("generation", "members", "master_addr", "master_port", "restore_path", "restore_digest", "restore_step", "formed_at", "reason", "yielding_since", "yielding_reason", "finished", "yielded", "broke_at", "running")
+    __slots__ = ("generation", "members", "master_addr", "master_port", "restore_path", "restore_digest", "restore_step", "formed_at", "reason", "yielding_since", "yielding_reason", "finished", "yielded", "broke_at", "running", "failing_since")
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     MEMBERS_FIELD_NUMBER: _ClassVar[int]
     MASTER_ADDR_FIELD_NUMBER: _ClassVar[int]
@@ -182,6 +182,7 @@ class GangRecord(_message.Message):
     YIELDED_FIELD_NUMBER: _ClassVar[int]
     BROKE_AT_FIELD_NUMBER: _ClassVar[int]
     RUNNING_FIELD_NUMBER: _ClassVar[int]
+    FAILING_SINCE_FIELD_NUMBER: _ClassVar[int]
     generation: int
     members: _containers.RepeatedCompositeFieldContainer[MemberRecord]
     master_addr: str
@@ -197,7 +198,8 @@ class GangRecord(_message.Message):
     yielded: _containers.RepeatedScalarFieldContainer[str]
     broke_at: float
     running: bool
-    def __init__(self, generation: _Optional[int] = ..., members: _Optional[_Iterable[_Union[MemberRecord, _Mapping]]] = ..., master_addr: _Optional[str] = ..., master_port: _Optional[int] = ..., restore_path: _Optional[str] = ..., restore_digest: _Optional[str] = ..., restore_step: _Optional[int] = ..., formed_at: _Optional[float] = ..., reason: _Optional[str] = ..., yielding_since: _Optional[float] = ..., yielding_reason: _Optional[str] = ..., finished: _Optional[_Iterable[str]] = ..., yielded: _Optional[_Iterable[str]] = ..., broke_at: _Optional[float] = ..., running: bool = ...) -> None: ...
+    failing_since: float
+    def __init__(self, generation: _Optional[int] = ..., members: _Optional[_Iterable[_Union[MemberRecord, _Mapping]]] = ..., master_addr: _Optional[str] = ..., master_port: _Optional[int] = ..., restore_path: _Optional[str] = ..., restore_digest: _Optional[str] = ..., restore_step: _Optional[int] = ..., formed_at: _Optional[float] = ..., reason: _Optional[str] = ..., yielding_since: _Optional[float] = ..., yielding_reason: _Optional[str] = ..., finished: _Optional[_Iterable[str]] = ..., yielded: _Optional[_Iterable[str]] = ..., broke_at: _Optional[float] = ..., running: bool = ..., failing_since: _Optional[float] = ...) -> None: ...
 
 class RecoveryPhasesRecord(_message.Message):
     __slots__ = ("detect_ms", "decide_ms", "stop_ms", "restart_ms", "restore_ms", "first_step_ms", "total_ms")
