@@ -116,6 +116,10 @@ class Node:
                 self.probes.append(response.probe)
         return self.probes.pop(0)
 
+    def break_off(self) -> None:
+        """Break the stream without waiting for anything."""
+        self._call.cancel()
+
     async def vanish(self) -> None:
         """Break the stream, as a killed agent does."""
         if self._call is not None:

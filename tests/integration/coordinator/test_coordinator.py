@@ -12,7 +12,10 @@ import pytest
 
 from evertrain.api.transport import LEADER_KEY
 from evertrain.api.v1 import agent_pb2, job_pb2, operator_pb2
-from evertrain.contract.launch import CheckpointNotice, GroupState, LauncherStatus, ProcessExit, StartPhases
+from evertrain.contract.jobspec import JobSpec
+from evertrain.contract.launch import CheckpointNotice, Desired, GroupState, LauncherStatus, ProcessExit, StartPhases
+from evertrain.controlplane.core.ids import Generation, JobId, NodeName
+from evertrain.controlplane.core.orders import JobOrder
 from evertrain.controlplane.store.memory import CommitFault
 from support.node import Node, ready
 
@@ -214,3 +217,24 @@ async def test_bad_specification_is_refused_whole_with_every_problem(running: Ru
     assert "nodes" in text
     jobs = await running.operator.ListJobs(operator_pb2.ListJobsRequest(include_ended=True), timeout=10)
     assert list(jobs.jobs) == []
+
+
+async def test_node_that_vanishes_while_orders_are_written_to_it_is_noticed_at_once_and_not_by_its_silence(
+    running: Running,
+) -> None:
+    async with Node(running.address, "n1") as n1:
+        await n1.orders(jobs=0)  # the stream is open
+        leader = running.coordinator.leader
+        assert leader is not None
+        # More than fits in the connection while nobody reads: the write waits.
+        spec = JobSpec(name="j", args=("x" * (2 << 20),))
+        order = JobOrder(job=JobId("j.1"), generation=Generation(1), desired=Desired.PREPARE, spec=spec)
+        leader.sessions[NodeName("n1")].order((order,))
+        await running.operator.GetVersion(operator_pb2.GetVersionRequest(), timeout=5)
+        n1.break_off()
+        request = operator_pb2.WatchEventsRequest(node="n1", follow=True)
+        async for reply in running.operator.WatchEvents(request, timeout=10):
+            gone = [event.text for event in reply.events if event.kind == "node.unknown"]
+            if gone:
+                break
+        assert "no report" not in gone[0]

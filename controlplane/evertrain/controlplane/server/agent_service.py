@@ -75,8 +75,12 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
 
     async def Session(
         self, requests: AsyncIterator[agent_pb2.SessionRequest], context: Context
-    ) -> AsyncIterator[agent_pb2.SessionResponse]:
-        """See agent.proto."""
+    ) -> None:
+        """See agent.proto.
+
+        Writes by itself instead of yielding: gRPC drops a generator whose write
+        failed without closing it, and nobody would be told that the node is gone.
+        """
         leader = await leader_or_abort(self._coordinator, context)
         try:
             first = await asyncio.wait_for(anext(requests), SILENT_AFTER_S)
