@@ -5,17 +5,17 @@ Decides from what is written down, never from the event that came last.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterable
+from dataclasses import replace
 
-from evertrain.contract.exits import WorkerExit
-from evertrain.contract.launch import GroupState, LauncherState, ProcessExit
+from evertrain.contract.launch import LauncherState
+from evertrain.controlplane.core.damage import Damage, inspect
 from evertrain.controlplane.core.draft import Draft
 from evertrain.controlplane.core.ids import Instant, JobName, NodeName, later
 from evertrain.controlplane.core.intake import take_in
 from evertrain.controlplane.core.placement import form, natural, obstacle, ready, usable, whole
-from evertrain.controlplane.core.sight import Lost, Seen, Unknown, sight
-from evertrain.controlplane.core.state import Gang, Job, JobState, Member
+from evertrain.controlplane.core.sight import Unknown
+from evertrain.controlplane.core.state import Gang, Job, JobState
 
 NEVER = Instant(0.0)
 
@@ -126,27 +126,8 @@ def _broken_launchers(draft: Draft, job: Job, nodes: Iterable[NodeName]) -> dict
 # -- with a gang ------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Damage:
-    """What is wrong with a gang."""
-
-    lost: dict[NodeName, str]
-    unknown: dict[NodeName, Unknown]
-    failed: tuple[NodeName, ...]
-    """Connected members whose workers of this generation failed or vanished."""
-    own: bool
-    """Workers themselves failed: charged to the job."""
-    echo: bool
-    """Only victims have spoken so far: what broke their connections is not known."""
-    cause: str
-
-    @property
-    def broken(self) -> bool:
-        return bool(self.lost or self.failed)
-
-
 def _keep(draft: Draft, job: Job, gang: Gang) -> None:
-    damage = _inspect(draft, job, gang)
+    damage = inspect(draft, job, gang)
     left = {*gang.finished, *gang.yielded}
     if set(gang.nodes) <= set(gang.finished):
         _end(draft, job, JobState.SUCCEEDED, f"all {len(gang.members)} nodes finished in generation {gang.generation}")
@@ -160,110 +141,10 @@ def _keep(draft: Draft, job: Job, gang: Gang) -> None:
         _improve(draft, job, gang, damage)
 
 
-def _inspect(draft: Draft, job: Job, gang: Gang) -> _Damage:
-    lost: dict[NodeName, str] = {}
-    unknown: dict[NodeName, Unknown] = {}
-    failures: dict[NodeName, _Failure] = {}
-    for member in gang.members:
-        if member.node in gang.finished or member.node in gang.yielded:
-            continue
-        match sight(draft, job, gang, member):
-            case Lost(reason=reason):
-                lost[member.node] = reason
-            case Unknown() as state:
-                unknown[member.node] = state
-            case Seen():
-                if failure := _failure(draft, job, gang, member):
-                    failures[member.node] = failure
-    exits = sorted(_exits_of(draft, job, failures), key=lambda each: each[0])
-    cause = "; ".join(f"node {node} lost: {reason}" for node, reason in lost.items())
-    if not cause:
-        # A launcher that is gone, or an own error, before a connection that broke because of it.
-        gone = [failure.cause for failure in failures.values() if not failure.own]
-        cause = gone[0] if gone else exits[0][1] if exits else "; ".join(each.cause for each in failures.values())
-    own = any(failure.own for failure in failures.values())
-    echo = own and not lost and all(each.own for each in failures.values()) and bool(exits) and exits[0][0][1]
-    return _Damage(lost=lost, unknown=unknown, failed=tuple(failures), own=own, echo=echo, cause=cause)
-
-
-@dataclass(frozen=True, slots=True)
-class _Failure:
-    """Why a connected member does not run the generation. ``own``: its workers failed, not what is under them."""
-
-    cause: str
-    own: bool
-
-
-def _failure(draft: Draft, job: Job, gang: Gang, member: Member) -> _Failure | None:
-    status, contact = draft.status(job, member.node), draft.state.contact(member.node)
-    if contact.reported and (status is None or status.launcher_id != member.launcher_id):
-        # The launcher that the generation was formed with; a new one in its place would meet a broken gang.
-        told = contact.launchers.get(job.id)
-        why = f": {told.error}" if told is not None and told.error else ""
-        return _Failure(f"the launcher on {member.node} is gone{why}", own=False)
-    if status is not None and status.generation == gang.generation:
-        if status.group is GroupState.FAILED:
-            why = f": {status.error}" if status.error else ""
-            return _Failure(f"workers on {member.node} failed{why}", own=True)
-        if status.group in {GroupState.STOPPED, GroupState.STOPPING}:
-            return _Failure(f"workers on {member.node} were stopped", own=True)
-        if status.group is not GroupState.NONE:
-            return None
-    waited_s = draft.now - gang.formed_at
-    if waited_s >= draft.policy.start_timeout_s:
-        text = f"{member.node} did not start its workers within {draft.policy.start_timeout_s:.0f} s"
-        return _Failure(text, own=False)
-    draft.wake_in(draft.policy.start_timeout_s - waited_s)
-    return None
-
-
-_Severity = tuple[bool, bool, float]
-
-
-def _exits_of(draft: Draft, job: Job, nodes: Iterable[NodeName]) -> Iterator[tuple[_Severity, str]]:
-    """How workers ended badly, sortable: the failure before its echo, a signal or an own error first."""
-    for node in nodes:
-        status = draft.status(job, node)
-        for each in status.exits if status is not None else ():
-            if each.code != 0:
-                echo = each.code > 0 and _is_echo(each)
-                yield (each.stopped_by_us, echo, each.after_s), f"rank {each.rank} on {node} {say_exit(each)}"
-
-
-ECHOES = (
-    "connection closed by peer",
-    "connection reset",
-    "broken pipe",
-    "connection refused",
-    "timed out waiting",
-    "gloo",
-    "nccl",
-    "socket",
-)
-
-
-def _is_echo(each: ProcessExit) -> bool:
-    """Whether the text is that of a victim: a collective whose other end went away."""
-    text = each.message.lower()
-    return any(word in text for word in ECHOES)
-
-
-SIGNALS = {6: "SIGABRT", 7: "SIGBUS", 8: "SIGFPE", 9: "SIGKILL", 11: "SIGSEGV", 15: "SIGTERM"}
-
-
-def say_exit(each: ProcessExit) -> str:
-    """How a worker ended, in words."""
-    if each.code < 0:
-        return f"was killed by {SIGNALS.get(-each.code, f'signal {-each.code}')}"
-    if each.code == WorkerExit.CHECKPOINT_REFUSED:
-        return "refused the checkpoint it was to restore from"
-    return f"exited with {each.code}" + (f": {each.message}" if each.message else "")
-
-
 # -- a broken gang ----------------------------------------------------------------
 
 
-def _recover(draft: Draft, job: Job, gang: Gang, damage: _Damage) -> None:
+def _recover(draft: Draft, job: Job, gang: Gang, damage: Damage) -> None:
     if waits := [node for node, state in damage.unknown.items() if _worth_waiting(draft, state)]:
         draft.enter(job, JobState.RECOVERING, f"{damage.cause}; waits for the agent of {', '.join(waits)}")
         return
@@ -290,7 +171,7 @@ def _recover(draft: Draft, job: Job, gang: Gang, damage: _Damage) -> None:
     _place(draft, draft.job(job.name))
 
 
-def _echo_is_over(draft: Draft, job: Job, gang: Gang, damage: _Damage) -> bool:
+def _echo_is_over(draft: Draft, job: Job, gang: Gang, damage: Damage) -> bool:
     """Whether the cause has been waited for; asks to be woken when that time is over."""
     if not gang.failing_since:
         gang = replace(gang, failing_since=draft.now)
@@ -320,7 +201,7 @@ def _close(draft: Draft, job: Job, reason: str) -> Job:
     return replace(job, history=(*job.history[:-1], entry), best_step=max(job.best_step, last))
 
 
-def _charge(job: Job, gang: Gang, damage: _Damage, draft: Draft) -> Job:
+def _charge(job: Job, gang: Gang, damage: Damage, draft: Draft) -> Job:
     draft.tell(
         "gang.broken",
         f"generation {gang.generation} broke: {damage.cause}",
@@ -356,7 +237,7 @@ def _draining(draft: Draft, node: NodeName) -> bool:
 # -- a healthy gang ---------------------------------------------------------------
 
 
-def _improve(draft: Draft, job: Job, gang: Gang, damage: _Damage) -> None:
+def _improve(draft: Draft, job: Job, gang: Gang, damage: Damage) -> None:
     """Leave nodes that are drained, take nodes that are free; both after a save, at a step boundary."""
     leaving = [node for node in gang.nodes if _draining(draft, node)]
     if leaving:

@@ -73,9 +73,7 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
             cluster_id=leader.state.cluster_id, term=leader.term, session=event.session, heartbeat_s=HEARTBEAT_S
         )
 
-    async def Session(
-        self, requests: AsyncIterator[agent_pb2.SessionRequest], context: Context
-    ) -> None:
+    async def Session(self, requests: AsyncIterator[agent_pb2.SessionRequest], context: Context) -> None:
         """See agent.proto.
 
         Writes by itself instead of yielding: gRPC drops a generator whose write

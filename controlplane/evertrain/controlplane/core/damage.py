@@ -1,0 +1,147 @@
+"""What is wrong with a gang, and which failure is the cause and which only its echo. Decides nothing about it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from evertrain.contract.exits import WorkerExit
+from evertrain.contract.launch import GroupState, ProcessExit
+from evertrain.controlplane.core.draft import Draft
+from evertrain.controlplane.core.ids import NodeName
+from evertrain.controlplane.core.sight import Lost, Seen, Unknown, sight
+from evertrain.controlplane.core.state import Gang, Job, Member
+
+ECHOES = (
+    "connection closed by peer",
+    "connection reset",
+    "broken pipe",
+    "connection refused",
+    "timed out waiting",
+    "gloo",
+    "nccl",
+    "socket",
+)
+"""Words of victims: of collectives and stores whose other end went away."""
+SIGNALS = {6: "SIGABRT", 7: "SIGBUS", 8: "SIGFPE", 9: "SIGKILL", 11: "SIGSEGV", 15: "SIGTERM"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Damage:
+    """What is wrong with a gang."""
+
+    lost: Mapping[NodeName, str]
+    """Members that are gone, and the evidence."""
+    unknown: Mapping[NodeName, Unknown]
+    """Members that cannot be seen."""
+    failed: tuple[NodeName, ...]
+    """Connected members whose workers of this generation failed or vanished."""
+    own: bool
+    """Workers themselves failed, and not what is under them: charged to the job."""
+    echo: bool
+    """Only victims have spoken so far: what broke their connections is not known."""
+    cause: str
+    """In plain words; empty when nothing is broken."""
+
+    @property
+    def broken(self) -> bool:
+        """The generation cannot go on."""
+        return bool(self.lost or self.failed)
+
+
+def inspect(draft: Draft, job: Job, gang: Gang) -> Damage:
+    """Look at every member that has not finished. Asks for probes, and to be woken, where that would tell more."""
+    lost: dict[NodeName, str] = {}
+    unknown: dict[NodeName, Unknown] = {}
+    failures: dict[NodeName, _Failure] = {}
+    for member in gang.members:
+        if member.node in gang.finished or member.node in gang.yielded:
+            continue
+        match sight(draft, job, gang, member):
+            case Lost(reason=reason):
+                lost[member.node] = reason
+            case Unknown() as state:
+                unknown[member.node] = state
+            case Seen():
+                if failure := _failure(draft, job, gang, member):
+                    failures[member.node] = failure
+    under = [failure.cause for failure in failures.values() if not failure.own]
+    worst = min(_bad_ends(draft, job, failures), default=None)
+    if lost:
+        cause = "; ".join(f"node {node} lost: {reason}" for node, reason in lost.items())
+    elif under:
+        cause = under[0]
+    else:
+        cause = worst.text if worst is not None else "; ".join(failure.cause for failure in failures.values())
+    return Damage(
+        lost=lost,
+        unknown=unknown,
+        failed=tuple(failures),
+        own=any(failure.own for failure in failures.values()),
+        echo=not lost and not under and worst is not None and worst.echo,
+        cause=cause,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Failure:
+    """Why a connected member does not run the generation. ``own``: its workers failed, not what is under them."""
+
+    cause: str
+    own: bool
+
+
+def _failure(draft: Draft, job: Job, gang: Gang, member: Member) -> _Failure | None:
+    status, contact = draft.status(job, member.node), draft.state.contact(member.node)
+    if contact.reported and (status is None or status.launcher_id != member.launcher_id):
+        # The launcher that the generation was formed with; a new one in its place would meet a broken gang.
+        told = contact.launchers.get(job.id)
+        why = f": {told.error}" if told is not None and told.error else ""
+        return _Failure(f"the launcher on {member.node} is gone{why}", own=False)
+    if status is not None and status.generation == gang.generation:
+        if status.group is GroupState.FAILED:
+            why = f": {status.error}" if status.error else ""
+            return _Failure(f"workers on {member.node} failed{why}", own=True)
+        if status.group in {GroupState.STOPPED, GroupState.STOPPING}:
+            return _Failure(f"workers on {member.node} were stopped", own=True)
+        if status.group is not GroupState.NONE:
+            return None
+    waited_s = draft.now - gang.formed_at
+    if waited_s >= draft.policy.start_timeout_s:
+        text = f"{member.node} did not start its workers within {draft.policy.start_timeout_s:.0f} s"
+        return _Failure(text, own=False)
+    draft.wake_in(draft.policy.start_timeout_s - waited_s)
+    return None
+
+
+class _BadEnd(NamedTuple):
+    """One worker's end. Sorted, the likeliest cause comes first: before its echoes, and before our own stops."""
+
+    stopped_by_us: bool
+    echo: bool
+    after_s: float
+    text: str
+
+
+def _bad_ends(draft: Draft, job: Job, nodes: Iterable[NodeName]) -> Iterator[_BadEnd]:
+    for node in nodes:
+        status = draft.status(job, node)
+        for each in status.exits if status is not None else ():
+            if each.code != 0:
+                text = f"rank {each.rank} on {node} {say_exit(each)}"
+                yield _BadEnd(each.stopped_by_us, _is_echo(each), each.after_s, text)
+
+
+def _is_echo(each: ProcessExit) -> bool:
+    text = each.message.lower()
+    return each.code > 0 and any(word in text for word in ECHOES)
+
+
+def say_exit(each: ProcessExit) -> str:
+    """How a worker ended, in words."""
+    if each.code < 0:
+        return f"was killed by {SIGNALS.get(-each.code, f'signal {-each.code}')}"
+    if each.code == WorkerExit.CHECKPOINT_REFUSED:
+        return "refused the checkpoint it was to restore from"
+    return f"exited with {each.code}" + (f": {each.message}" if each.message else "")
