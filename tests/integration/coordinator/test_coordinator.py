@@ -206,6 +206,19 @@ async def test_checkpoint_reported_again_and_again_is_registered_once(running: R
         assert [each.step for each in reply.job.checkpoints] == [5]
 
 
+async def test_heartbeats_and_progress_never_touch_the_store(running: Running) -> None:
+    async with Node(running.address, "n1") as n1, Node(running.address, "n2") as n2:
+        await gang(running, n1, n2)
+        await until(running, operator_pb2.JOB_STATE_RUNNING)
+        commits = running.store.server.mark.number
+        for step in range(2, 30):
+            await n1.report(running_status("n1", 1, step=step, loss=1.0 / step))
+        async for reply in running.operator.WatchJob(operator_pb2.WatchJobRequest(name="job"), timeout=10):
+            if reply.job.step == 29:
+                break
+        assert running.store.server.mark.number == commits
+
+
 async def test_bad_specification_is_refused_whole_with_every_problem(running: Running) -> None:
     spec = job_pb2.JobSpec(name="Bad Name", nodes=job_pb2.NodeRange(min=3, max=1))
     request = operator_pb2.SubmitJobRequest(request_id="r", spec=spec)
