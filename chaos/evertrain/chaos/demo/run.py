@@ -119,7 +119,7 @@ async def _train(options: Options, folder: Path, address: str, screen: Screen) -
             folder=folder,
             job_id=accepted.id,
             worker_at=options.steps * 3 // 10 + 12,  # between two checkpoints, so that something is lost
-            node_at=options.steps * 5 // 10 + 15,
+            node_at=options.steps * 5 // 10 + 8,
             return_at=options.steps * 7 // 10,
             say=lambda text: screen.say(text, "bold red"),
         )
