@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -99,3 +100,14 @@ def test_port_that_is_taken_is_named(cluster: Cluster) -> None:
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 1
     assert f"cannot listen on {address}" in done.stderr
+
+
+def test_coordinator_told_to_stop_gives_its_leadership_up_and_ends_with_zero(cluster: Cluster) -> None:
+    cluster.coordinator("c1")
+    cluster.wait_log("c1", "leads with term 1")
+    cluster.coordinator("c2")  # on the same store: it stands by
+    cluster.wait_log("c2", "standing by")
+    first = cluster.daemons.pop("c1")
+    first.send_signal(signal.SIGTERM)
+    assert first.wait(30) == 0
+    cluster.wait_log("c2", "leads with term 2")
