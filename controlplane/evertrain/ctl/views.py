@@ -181,7 +181,7 @@ def generations_grid(history: Sequence[operator_pb2.Generation], now_s: float) -
             str(each.world_size),
             instant(each.formed_at_s).removeprefix(instant(now_s)[:11]),
             length(max(0.0, (each.ended_at_s or now_s) - each.formed_at_s)),
-            f"{each.first_step}-{each.last_step}" if each.first_step else "none",
+            _steps(each),
             clean(each.reason) + (f"; ended: {clean(each.ended)}" if each.ended else ""),
         )
         for each in history
@@ -259,3 +259,10 @@ def _gang(job: operator_pb2.Job) -> str:
         return f"none; {plural(job.generation, 'generation')} so far"
     nodes, workers = plural(len(job.members), "node"), plural(job.world_size, "worker")
     return f"generation {job.generation}: {nodes}, {workers}"
+
+
+def _steps(generation: operator_pb2.Generation) -> str:
+    """First and last completed step; the last is known when the generation is over."""
+    if not generation.first_step:
+        return "none"
+    return f"{generation.first_step}-{generation.last_step or ''}"
