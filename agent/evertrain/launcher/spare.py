@@ -40,6 +40,7 @@ DESCRIPTORS_MAX: Final = 253
 """What the kernel passes in one message."""
 BESIDES: Final = ("evertrain.trainer",)
 """Preloaded when it is there, whether the job names it or not."""
+DEVICES: Final = Path("/dev")
 NVML_CHECK: Final = "PYTORCH_NVML_BASED_CUDA_CHECK"
 _PID: Final = struct.Struct("=i")
 
@@ -222,7 +223,13 @@ def _use_once(torch: types.ModuleType) -> None:
 
 
 def _forks_lack_cuda(torch: types.ModuleType) -> bool:
-    """Whether something has touched CUDA in this process. Only a forked one can tell."""
+    """Whether something has touched CUDA in this process. Only a forked one can tell.
+
+    Without a device there is nothing to lack. There torch itself asks CUDA's
+    runtime (from 2.14 on in each optimizer step), since NVML cannot answer.
+    """
+    if not any(DEVICES.glob("nvidia[0-9]*")) and not (DEVICES / "kfd").exists():
+        return False
     child = _fork_quietly()
     if child == 0:
         os._exit(bool(torch.cuda._is_in_bad_fork()))

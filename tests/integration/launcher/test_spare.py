@@ -93,11 +93,28 @@ async def test_a_preload_that_takes_too_long_breaks_the_launcher_and_is_named(tm
     assert status.error == "the spare was still importing slow after 2 s; see prepare_timeout_s: of the job"
 
 
+def touched_cuda(devices: Path) -> str:
+    """A module after which forked processes could not use CUDA, on a machine whose devices lie in ``devices``."""
+    return (
+        "import pathlib, torch; from evertrain.launcher import spare\n"
+        f"torch.cuda._is_in_bad_fork = lambda: True; spare.DEVICES = pathlib.Path({str(devices)!r})"
+    )
+
+
 async def test_a_preload_that_initialises_cuda_breaks_the_launcher(tmp_path: Path) -> None:
-    text = "import torch; torch.cuda._is_in_bad_fork = lambda: True"
-    env = library(tmp_path / "lib", {**TINY_TORCH, "early.py": text})
+    (tmp_path / "nvidia0").touch()
+    env = library(tmp_path / "lib", {**TINY_TORCH, "early.py": touched_cuda(tmp_path)})
     status = await broken(tmp_path, JobSpec(name="j", script="x.py", preload=("early",), env=env))
     assert "a preloaded module has initialised CUDA" in status.error
+
+
+async def test_torch_that_asks_cuda_on_a_machine_without_a_device_is_no_obstacle(tmp_path: Path) -> None:
+    env = library(tmp_path / "lib", {"early.py": touched_cuda(tmp_path)})
+    folder, spec = tmp_path / "l", JobSpec(name="j", script="x.py", preload=("early",), env=env)
+    with launcher_process(folder, launch_file(spec)):
+        driver = LauncherDriver(folder)
+        await driver.connect()
+        await driver.ready()
 
 
 async def test_a_working_directory_that_is_not_there_breaks_the_launcher(tmp_path: Path) -> None:
