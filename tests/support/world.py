@@ -130,7 +130,11 @@ class Engine:
         listening = target.powered and any(s.launcher_id == command.launcher_id for s in target.launchers.values())
         verdict = Verdict.ALIVE if listening else Verdict.REFUSED if target.powered else Verdict.SILENT
         for prober in command.probers:
-            self.feed(NodeProbed(at=Instant(self.now), target=command.target, prober=prober, verdict=verdict))
+            self.feed(
+                NodeProbed(
+                    at=Instant(self.now), since=command.since, target=command.target, prober=prober, verdict=verdict
+                )
+            )
 
     def advance(self, seconds: float) -> None:
         """Let time pass, waking the core when it asked for that."""

@@ -9,9 +9,10 @@ import pytest
 from evertrain.contract.jobspec import NodeRange, RetryPolicy
 from evertrain.contract.launch import Desired, GroupState
 from evertrain.controlplane.core.commands import Refusal
-from evertrain.controlplane.core.ids import NodeName
+from evertrain.controlplane.core.events import NodeProbed
+from evertrain.controlplane.core.ids import Instant, NodeName
 from evertrain.controlplane.core.orders import orders_for
-from evertrain.controlplane.core.state import CheckpointState, JobState
+from evertrain.controlplane.core.state import CheckpointState, JobState, Verdict
 from support.world import World, a_spec
 
 
@@ -122,6 +123,22 @@ def test_victims_alone_are_believed_after_a_short_wait(world: World) -> None:
     world.advance(1.0)
     assert world.job().generation == 2
     assert "Connection closed by peer" in world.job().history[0].ended
+
+
+def test_answer_about_an_earlier_absence_is_no_evidence_in_a_later_one(world: World) -> None:
+    world.lose_sight("n4")
+    earlier = world.state.contact(NodeName("n4")).since
+    world.now += 0.5
+    world.return_node("n4")
+    world.now += 0.5
+    world.lose_sight("n4")
+    late = NodeProbed(
+        at=Instant(world.now), since=earlier, target=NodeName("n4"), prober=NodeName("n1"), verdict=Verdict.SILENT
+    )
+    world.feed(late)
+    assert NodeName("n1") in world.state.contact(NodeName("n4")).probed, "its own probe found the launcher"
+    assert world.state.contact(NodeName("n4")).probed[NodeName("n1")].verdict is Verdict.ALIVE
+    assert world.job().generation == 1
 
 
 def test_node_without_power_is_lost_when_probes_stay_silent(world: World) -> None:

@@ -21,6 +21,8 @@ class ProbeNode:
     """Have ``probers`` try to reach the launcher on ``target``. A repeat is harmless."""
 
     target: NodeName
+    since: Instant
+    """When the target went out of sight: fences the answer."""
     probers: tuple[NodeName, ...]
     address: str
     port: int

@@ -62,9 +62,10 @@ class NodeOutOfSight:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeProbed:
-    """``prober`` tried to reach the launcher on ``target``."""
+    """``prober`` tried to reach the launcher on ``target``, asked about the absence that began ``since``."""
 
     at: Instant
+    since: Instant
     target: NodeName
     prober: NodeName
     verdict: Verdict

@@ -113,7 +113,8 @@ def _out_of_sight(draft: Draft, event: NodeOutOfSight) -> None:
 
 def _probed(draft: Draft, event: NodeProbed) -> None:
     contact = draft.state.contact(event.target)
-    if not contact.connected:
+    # An answer about an earlier absence says nothing of this one.
+    if not contact.connected and event.since == contact.since:
         probed = {**contact.probed, event.prober: Probed(verdict=event.verdict, at=event.at)}
         draft.put_contact(event.target, replace(contact, probed=probed))
 

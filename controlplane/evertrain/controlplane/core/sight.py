@@ -93,6 +93,7 @@ def _probe(draft: Draft, contact: Contact, member: Member, for_s: float) -> bool
         draft.command(
             ProbeNode(
                 target=member.node,
+                since=contact.since,
                 probers=probers,
                 address=member.address,
                 port=member.probe_port,

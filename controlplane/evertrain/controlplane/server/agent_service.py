@@ -12,7 +12,7 @@ import structlog
 from evertrain.api.mirror import MirrorError
 from evertrain.api.v1 import agent_pb2, agent_pb2_grpc
 from evertrain.controlplane.core.events import NodeProbed, NodeRegistered
-from evertrain.controlplane.core.ids import NodeName
+from evertrain.controlplane.core.ids import Instant, NodeName
 from evertrain.controlplane.core.state import Verdict
 from evertrain.controlplane.server import convert
 from evertrain.controlplane.server.context import Context, abort_not_leading, abort_refused, leader_or_abort
@@ -124,11 +124,25 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
                 await leader.report(session, convert.launchers_from(request.report))
             case "probe_result":
                 result = request.probe_result
-                if result.verdict in VERDICTS:
-                    now = self._coordinator.clock.now()
-                    target, verdict = NodeName(result.target), VERDICTS[result.verdict]
-                    await leader.tell(NodeProbed(at=now, target=target, prober=session.node, verdict=verdict))
+                since = _instant(result.probe)
+                if result.verdict in VERDICTS and since is not None:
+                    probed = NodeProbed(
+                        at=self._coordinator.clock.now(),
+                        since=since,
+                        target=NodeName(result.target),
+                        prober=session.node,
+                        verdict=VERDICTS[result.verdict],
+                    )
+                    await leader.tell(probed)
             case "log_chunk":
                 await self._logs.chunk(request.log_chunk)
             case _:
                 pass  # a body of a newer version: nothing that this one waits for
+
+
+def _instant(probe: str) -> Instant | None:
+    """A probe's id is the instant since which its target is out of sight; None for an id that is none of ours."""
+    try:
+        return Instant(float(probe))
+    except ValueError:
+        return None

@@ -165,7 +165,7 @@ class Leader:
         for prober in command.probers:
             session = self.sessions.get(prober)
             if session is not None:
-                session.request(Probe(probe=uuid.uuid4().hex, command=command))
+                session.request(Probe(probe=repr(float(command.since)), command=command))
 
     def _wake_at(self, at: Instant) -> None:
         if self._timer is not None:
