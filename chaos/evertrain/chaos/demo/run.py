@@ -113,12 +113,11 @@ async def _train(options: Options, folder: Path, address: str, screen: Screen) -
     began = time.monotonic()
     async with Connection([address], request_timeout_s=10.0) as connection:
         operator = Operator(connection, by="demo")
-        accepted = await operator.submit(spec)
+        await operator.submit(spec)
         screen.say(f"submitted {options.job.name}: {spec.nodes.min} to {spec.nodes.max} nodes, one worker each")
         script = Script(
             folder=folder,
-            job_id=accepted.id,
-            worker_at=options.steps * 3 // 10 + 12,  # between two checkpoints, so that something is lost
+            worker_at=options.steps * 3 // 10 + 6,  # between two checkpoints, so that something is lost
             node_at=options.steps * 5 // 10 + 8,
             return_at=options.steps * 7 // 10,
             say=lambda text: screen.say(text, "bold red"),

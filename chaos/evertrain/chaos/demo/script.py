@@ -32,7 +32,6 @@ class Script:
     """Kill a worker, later a whole node, later start the node's agent again."""
 
     folder: Path
-    job_id: str
     worker_at: int
     node_at: int
     return_at: int
