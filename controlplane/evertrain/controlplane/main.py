@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 from pathlib import Path
+from random import SystemRandom
 
 import grpc.aio
 import structlog
@@ -79,7 +80,7 @@ async def _run(arguments: argparse.Namespace) -> None:
     bound = listen(server, arguments.listen, tls=tls, insecure=arguments.insecure)
     address = arguments.advertise or bound
     store = open_store(arguments.store, options=_store_options(arguments))
-    coordinator = Coordinator(store=store, clock=SystemClock(), address=address, policy=Policy())
+    coordinator = Coordinator(store=store, clock=SystemClock(), rng=SystemRandom(), address=address, policy=Policy())
     doors = add_services(server, coordinator)
     await server.start()
     log.info("listening", address=bound, version=version(), store=store.describe())
@@ -99,11 +100,11 @@ async def _until_signalled(coordinator: Coordinator, doors: Doors) -> None:
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     async with asyncio.TaskGroup() as tasks:
         lead = tasks.create_task(coordinator.run())
-        tell = tasks.create_task(doors.tell_health(coordinator))
+        keep = tasks.create_task(doors.keep(coordinator))
         await stop.wait()
         log.info("stopping; agents and workers go on without a coordinator")
         lead.cancel()
-        tell.cancel()
+        keep.cancel()
 
 
 def _store_options(arguments: argparse.Namespace) -> StoreOptions:

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
+from random import Random
 
 import grpc.aio
 import pytest
@@ -96,7 +97,7 @@ def server() -> MemoryServer:
 async def _live(coordinator: Coordinator, doors: Doors) -> None:
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(coordinator.run())
-        tasks.create_task(doors.tell_health(coordinator))
+        tasks.create_task(doors.keep(coordinator))
 
 
 @pytest.fixture
@@ -109,7 +110,7 @@ def start(server: MemoryServer) -> Start:
         grpc_server = grpc.aio.server(options=SERVER_OPTIONS)
         address = listen(grpc_server, "127.0.0.1:0", tls=None)
         policy = policy or Policy(reconnect_grace_s=0.5)
-        coordinator = Coordinator(store=store, clock=SystemClock(), address=address, policy=policy)
+        coordinator = Coordinator(store=store, clock=SystemClock(), rng=Random(), address=address, policy=policy)
         doors = add_services(grpc_server, coordinator)
         await grpc_server.start()
         task = asyncio.get_running_loop().create_task(_live(coordinator, doors))

@@ -18,8 +18,8 @@ from evertrain.controlplane.server import convert
 from evertrain.controlplane.server.context import Context, abort_not_leading, abort_refused, leader_or_abort
 from evertrain.controlplane.server.logs import LogStreams
 from evertrain.controlplane.shell.coordinator import Coordinator
-from evertrain.controlplane.shell.leader import HEARTBEAT_S, SILENT_AFTER_S, Leader, NotLeading
-from evertrain.controlplane.shell.sessions import NodeSession
+from evertrain.controlplane.shell.leader import Leader, NotLeading
+from evertrain.controlplane.shell.sessions import HEARTBEAT_S, SILENT_AFTER_S, NodeSession
 
 log = structlog.get_logger(__name__)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import grpc.aio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_health.v1._async import HealthServicer  # the module behind the documented grpc_health.v1.health.aio
@@ -11,6 +13,7 @@ from evertrain.api.v1 import agent_pb2, agent_pb2_grpc, operator_pb2, operator_p
 from evertrain.controlplane.server.agent_service import AgentService
 from evertrain.controlplane.server.logs import LogStreams
 from evertrain.controlplane.server.operator_service import OperatorService
+from evertrain.controlplane.server.silence import watch_silence
 from evertrain.controlplane.shell.coordinator import Coordinator
 
 AGENT = agent_pb2.DESCRIPTOR.services_by_name["AgentService"].full_name
@@ -20,12 +23,18 @@ HEALTH_EVERY_S = 0.5
 
 
 class Doors:
-    """The health of the services, for load balancers and probes."""
+    """What the services need to be kept: their health for load balancers and probes, the watch for silent nodes."""
 
     def __init__(self, health: HealthServicer) -> None:
         self._health = health
 
-    async def tell_health(self, coordinator: Coordinator) -> None:
+    async def keep(self, coordinator: Coordinator) -> None:
+        """Run beside the coordinator until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(watch_silence(coordinator))
+            tasks.create_task(self._tell_health(coordinator))
+
+    async def _tell_health(self, coordinator: Coordinator) -> None:
         """Keep the standard health service true: a standby serves reads, only the leader serves agents."""
         serving = health_pb2.HealthCheckResponse.SERVING
         standing_by = health_pb2.HealthCheckResponse.NOT_SERVING

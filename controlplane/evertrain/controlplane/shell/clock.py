@@ -23,3 +23,34 @@ class SystemClock(waits.SystemClock):
     def now(self) -> Instant:
         """Seconds since the epoch."""
         return Instant(time.time())
+
+
+class SteadyClock:
+    """A leadership's clock: reads the wall once, then counts the monotonic one.
+
+    An instant of the core measures how long something has lasted. A wall clock
+    that is set while we lead would make seconds out of hours, or nothing of
+    them: a node out of sight for a moment would be given up, a wait would not
+    end. A new leadership reads the wall anew.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._began = clock.monotonic()
+        self._wall: float = clock.now()
+
+    def now(self) -> Instant:
+        """Seconds since the epoch, never less than before."""
+        return Instant(self._wall + self._clock.monotonic() - self._began)
+
+    def not_before(self, instant: Instant) -> None:
+        """Go on from ``instant`` if that is later than now."""
+        self._wall += max(0.0, instant - self.now())
+
+    def monotonic(self) -> float:
+        """Seconds since some fixed instant."""
+        return self._clock.monotonic()
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait."""
+        await self._clock.sleep(seconds)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
+from random import Random
 from typing import TypeVar
 
 import structlog
-from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wait_random_exponential
+from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type
 
 from evertrain.controlplane.shell.clock import Clock
 from evertrain.controlplane.store.api import (
@@ -26,15 +27,19 @@ T = TypeVar("T")
 
 COMPACT_EVERY = 2_000
 """Commits between two compactions of the store's history, which keeps as many."""
+PAUSE_S_MIN = 0.1
+PAUSE_S_MAX = 2.0
+"""Longest pause between two tries, drawn with full jitter: several coordinators wait for one store."""
 
 
 class Committer:
     """Loads and commits; waits out an absent store. The leadership's end cancels the wait from outside."""
 
-    def __init__(self, store: Store, leadership: Leadership, clock: Clock) -> None:
+    def __init__(self, store: Store, leadership: Leadership, clock: Clock, rng: Random) -> None:
         self._store = store
         self._leadership = leadership
         self._clock = clock
+        self._rng = rng
         self._commits = 0
         self.state = "ok"
         """How the store is: ``ok``, or why it is waited for."""
@@ -70,7 +75,7 @@ class Committer:
 
         patience = AsyncRetrying(
             retry=retry_if_exception_type((Unavailable, OutcomeUnknown)),
-            wait=wait_random_exponential(multiplier=0.1, max=2.0),
+            wait=self._pause_s,
             sleep=self._clock.sleep,
             before_sleep=say,
         )
@@ -81,3 +86,6 @@ class Committer:
             self.state = "ok"
             log.info("the store is back", doing=doing)
         return result
+
+    def _pause_s(self, retries: RetryCallState) -> float:
+        return self._rng.uniform(0.0, min(PAUSE_S_MAX, PAUSE_S_MIN * 2.0 ** min(retries.attempt_number, 16)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from random import Random
 
 import structlog
 
@@ -18,12 +19,13 @@ log = structlog.get_logger(__name__)
 class Coordinator:
     """Holds the present leadership, if any, for the servers to use."""
 
-    def __init__(self, *, store: Store, clock: Clock, address: str, policy: Policy) -> None:
+    def __init__(self, *, store: Store, clock: Clock, rng: Random, address: str, policy: Policy) -> None:
         self.store = store
         self.clock = clock
         self.address = address
         self.mirror = Mirror(store, clock)
         self._policy = policy
+        self._rng = rng
         self._leader: Leader | None = None
 
     @property
@@ -42,7 +44,12 @@ class Coordinator:
         log.info("standing by for the leadership", store=self.store.describe())
         leadership = await self.store.campaign(self.address)
         self._leader = Leader(
-            store=self.store, leadership=leadership, clock=self.clock, address=self.address, policy=self._policy
+            store=self.store,
+            leadership=leadership,
+            clock=self.clock,
+            rng=self._rng,
+            address=self.address,
+            policy=self._policy,
         )
         log.info("elected", term=leadership.term)
         try:

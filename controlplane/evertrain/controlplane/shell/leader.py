@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from random import Random
 
 import structlog
 
@@ -29,9 +29,9 @@ from evertrain.controlplane.core.orders import orders_for
 from evertrain.controlplane.core.policy import Policy
 from evertrain.controlplane.core.state import State
 from evertrain.controlplane.core.step import step
-from evertrain.controlplane.shell.clock import Clock
+from evertrain.controlplane.shell.clock import Clock, SteadyClock
 from evertrain.controlplane.shell.committer import Committer
-from evertrain.controlplane.shell.sessions import NodeSession, Probe, Silence, facts_of
+from evertrain.controlplane.shell.sessions import NodeSession, Probe, facts_of
 from evertrain.controlplane.store import codec
 from evertrain.controlplane.store.api import WRITES_MAX, Leadership, Store
 
@@ -40,10 +40,6 @@ log = structlog.get_logger(__name__)
 INBOX_EVENTS_MAX = 4_096
 """Events that may wait. A full inbox stops the reading of the agents' streams: back-pressure, no loss."""
 BATCH_EVENTS_MAX = 64
-HEARTBEAT_S = 0.5
-"""Between reports of an agent when nothing changes."""
-SILENT_AFTER_S = 2.0
-"""A stream without a report for four heartbeats is out of sight; with a probe of at most 1 s, lost within 3 s."""
 
 
 class NotLeading(Exception):
@@ -59,17 +55,20 @@ class _Envelope:
 class Leader:
     """The loop of one leadership. ``run`` ends by an exception of the store when the leadership does."""
 
-    def __init__(self, *, store: Store, leadership: Leadership, clock: Clock, address: str, policy: Policy) -> None:
-        self._committer = Committer(store, leadership, clock)
+    def __init__(
+        self, *, store: Store, leadership: Leadership, clock: Clock, rng: Random, address: str, policy: Policy
+    ) -> None:
+        self._committer = Committer(store, leadership, clock, rng)
         self._leadership = leadership
-        self._clock = clock
+        self._clock = SteadyClock(clock)
+        self._rng = rng
         self._address = address
         self._policy = policy
         self._inbox: asyncio.Queue[_Envelope] = asyncio.Queue(maxsize=INBOX_EVENTS_MAX)
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at: Instant | None = None
         self._fresh: dict[NodeName, NodeSession] = {}
-        self._asked: set[asyncio.Future[Answer]] = set()
+        self._asked: dict[asyncio.Future[Answer], None] = {}
         self._over = False
         self.sessions: dict[NodeName, NodeSession] = {}
         self.state = State(cluster_id="")
@@ -96,7 +95,6 @@ class Leader:
                 term = CoreTerm(self._leadership.term)
                 began = LeadershipBegan(at=self._clock.now(), term=term, address=self._address)
                 await self._handle([_Envelope(began)])
-                tasks.create_task(self._watch_silence())
                 self.ready.set()
                 while True:
                     batch = [await self._inbox.get()]
@@ -110,8 +108,12 @@ class Leader:
         snapshot = await self._committer.load()
         cluster = codec.read_cluster(snapshot.records)
         if cluster is None:
-            cluster = codec.Cluster(cluster_id=uuid.uuid4().hex, created_at=self._clock.now(), format=codec.FORMAT)
+            cluster = codec.Cluster(
+                cluster_id=f"{self._rng.getrandbits(128):032x}", created_at=self._clock.now(), format=codec.FORMAT
+            )
             await self._committer.commit([codec.cluster_write(cluster)])
+        # A predecessor's clock may have been ahead of ours: what it noted must not lie in our future.
+        self._clock.not_before(codec.newest_instant(snapshot))
         return codec.read_state(snapshot, cluster)
 
     async def _handle(self, batch: Sequence[_Envelope]) -> None:
@@ -142,11 +144,11 @@ class Leader:
         for told in decision.told:
             about = {"kind": told.kind, "job": told.job, "node": told.node, "generation": told.generation}
             log.info(told.text, **{name: value for name, value in about.items() if value})
-        touched: set[NodeName] = set()
+        touched: dict[NodeName, None] = {}
         for name in decision.jobs:
-            touched.update(state.jobs[name].reserved)
+            touched |= dict.fromkeys(state.jobs[name].reserved)
             if (old := before.jobs.get(name)) is not None:
-                touched.update(old.reserved)
+                touched |= dict.fromkeys(old.reserved)
         for node in touched:
             self._order(node)
         for command in decision.commands:
@@ -188,16 +190,17 @@ class Leader:
         answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         if self._over:
             raise NotLeading("this coordinator no longer leads")
-        self._asked.add(answer)
+        self._asked[answer] = None
         try:
             await self._inbox.put(_Envelope(event, answer))
             return await answer
         finally:
-            self._asked.discard(answer)
+            self._asked.pop(answer, None)
 
     async def tell(self, event: Event) -> None:
-        """Put a fact into the inbox; waits while it is full."""
-        await self._inbox.put(_Envelope(event))
+        """Put a fact into the inbox; waits while it is full. After the leadership, facts are for the next leader."""
+        if not self._over:
+            await self._inbox.put(_Envelope(event))
 
     async def register(self, event: NodeRegistered) -> Answer:
         """Have a node's agent accepted; its session replaces an earlier one of the same agent."""
@@ -260,14 +263,6 @@ class Leader:
         reason = await self._leadership.lost()
         raise NotLeading(reason)
 
-    async def _watch_silence(self) -> None:
-        every_s = HEARTBEAT_S / 2
-        silence = Silence(every_s=every_s, silent_after_s=SILENT_AFTER_S)
-        while True:
-            await self._clock.sleep(every_s)
-            for session in silence.look(self._clock.monotonic(), self.sessions.values()):
-                await self.hang_up(session, f"no report for {SILENT_AFTER_S:.0f} s")
-
     def _let_go(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
@@ -275,6 +270,8 @@ class Leader:
             session.close("this coordinator no longer leads")
         self.sessions.clear()
         self._over = True
+        while not self._inbox.empty():  # whoever waits to put something in is let go
+            self._inbox.get_nowait()
         for answer in self._asked:
             if not answer.done():
                 answer.set_exception(NotLeading("the leadership ended first; the same request can be sent again"))

@@ -12,6 +12,10 @@ from evertrain.controlplane.core.commands import ProbeNode
 from evertrain.controlplane.core.ids import NodeName
 from evertrain.controlplane.core.orders import JobOrder
 
+HEARTBEAT_S = 0.5
+"""Between reports of an agent when nothing changes."""
+SILENT_AFTER_S = 2.0
+"""A stream without a report for four heartbeats is out of sight; with a probe of at most 1 s, lost within 3 s."""
 REQUESTS_MAX = 256
 """Probe and log requests that may wait for one node; more are dropped, all are repeated or time out."""
 

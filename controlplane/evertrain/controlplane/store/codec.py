@@ -12,7 +12,7 @@ from immutables import Map
 from evertrain.api import mirror
 from evertrain.api.v1 import record_pb2
 from evertrain.controlplane.core.commands import Decision, Told
-from evertrain.controlplane.core.ids import JobName, NodeName
+from evertrain.controlplane.core.ids import Instant, JobName, NodeName
 from evertrain.controlplane.core.state import Job, Node, Request, State
 from evertrain.controlplane.store.api import Key, Kind, Snapshot, Write
 
@@ -104,6 +104,14 @@ def read_state(snapshot: Snapshot, cluster: Cluster) -> State:
         requests=Map(requests),
         sequence=sequence,
     )
+
+
+def newest_instant(snapshot: Snapshot) -> Instant:
+    """When the newest event was noted; 0 when there is none. Raises RecordError."""
+    newest = max((key for key in snapshot.records if key.kind is Kind.EVENT), key=lambda key: key.name, default=None)
+    if newest is None:
+        return Instant(0.0)
+    return _read(Told, record_pb2.EventRecord, newest, snapshot.records[newest]).at
 
 
 def read_job(key: Key, value: bytes) -> Job:
