@@ -52,7 +52,7 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
             )
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, text)
         event = NodeRegistered(
-            at=self._coordinator.clock.now(),
+            at=leader.now(),
             node=NodeName(name),
             identity=request.identity,
             boot_id=request.boot_id,
@@ -127,7 +127,7 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
                 since = _instant(result.probe)
                 if result.verdict in VERDICTS and since is not None:
                     probed = NodeProbed(
-                        at=self._coordinator.clock.now(),
+                        at=leader.now(),
                         since=since,
                         target=NodeName(result.target),
                         prober=session.node,

@@ -45,7 +45,7 @@ class OperatorService(operator_pb2_grpc.OperatorServiceServicer):
         """See operator.proto."""
         leader = await leader_or_abort(self._coordinator, context)
         spec = await self._checked(request, context)
-        now = self._coordinator.clock.now()
+        now = leader.now()
         if request.dry_run:
             job = Job(
                 name=JobName(spec.name),
@@ -79,7 +79,7 @@ class OperatorService(operator_pb2_grpc.OperatorServiceServicer):
         """See operator.proto."""
         leader = await leader_or_abort(self._coordinator, context)
         event = CancelAsked(
-            at=self._coordinator.clock.now(),
+            at=leader.now(),
             request_id=request.request_id,
             job=JobName(request.name),
             by=request.by or "unknown",
@@ -100,7 +100,7 @@ class OperatorService(operator_pb2_grpc.OperatorServiceServicer):
                 grpc.StatusCode.INVALID_ARGUMENT, "the deadline of a drain is above 0 s and at most 7 d"
             )
         event = DrainAsked(
-            at=self._coordinator.clock.now(),
+            at=leader.now(),
             request_id=request.request_id,
             node=NodeName(request.node),
             by=request.by or "unknown",
@@ -116,7 +116,7 @@ class OperatorService(operator_pb2_grpc.OperatorServiceServicer):
         """See operator.proto."""
         leader = await leader_or_abort(self._coordinator, context)
         event = UndrainAsked(
-            at=self._coordinator.clock.now(),
+            at=leader.now(),
             request_id=request.request_id,
             node=NodeName(request.node),
             by=request.by or "unknown",

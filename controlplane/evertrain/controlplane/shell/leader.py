@@ -79,6 +79,10 @@ class Leader:
         """This leadership's term."""
         return self._leadership.term
 
+    def now(self) -> Instant:
+        """The leadership's clock: what events are stamped with."""
+        return self._clock.now()
+
     @property
     def store_state(self) -> str:
         """``ok``, or why the store is waited for."""

@@ -1,0 +1,364 @@
+"""One generation of a gang in training: its workers meet, restore, step and save together, and hang together.
+
+Steps are not simulated one by one: progress is a function of time, and only
+what changes it is an event.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Enum, auto
+
+from evertrain.chaos.sim.history import CheckpointRefused, CheckpointRemoved, CheckpointSaved, Restored, Trained
+from evertrain.chaos.sim.site import Program, Site
+from evertrain.chaos.sim.storage import STORAGE, Condition, Stored
+from evertrain.contract.exits import WorkerExit
+from evertrain.contract.jobspec import JobSpec
+from evertrain.contract.launch import CheckpointNotice, GangPlace
+
+CASCADE_S = 0.02
+"""Mean time from a closed connection to the error in the neighbour's collective."""
+SAVE_ERROR_S = 1.0
+"""How long a save takes to find out that storage refuses."""
+
+
+class Part(Enum):
+    """Where a generation is."""
+
+    GATHERING = auto()
+    RESTORING = auto()
+    STEPPING = auto()
+    SAVING = auto()
+    OVER = auto()
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Workers:
+    """The workers of one generation on one node, as training sees them."""
+
+    node: str
+    place: GangPlace
+    slowdown: float = 1.0
+    frozen: int = 0
+    """Faults under which they do nothing: stopped, or stuck in their own code."""
+    ended: bool = False
+    on_news: Callable[[], None]
+    """Something that a status tells has changed."""
+    on_progress: Callable[[], None]
+    """Steps were completed since the last status: a heartbeat would carry them."""
+    on_end: Callable[[int, str], None]
+    """They ended by themselves, with an exit code and a message."""
+    connected_s: float = 0.0
+    restored_s: float = 0.0
+    first_step_s: float = 0.0
+    begun_at: float = 0.0
+    yielded: bool = False
+    notices: list[CheckpointNotice] = field(default_factory=list)
+
+
+class Training:
+    """All workers of one generation."""
+
+    def __init__(self, site: Site, job: str, generation: int, spec: JobSpec) -> None:
+        self._site = site
+        self._job = job
+        self._generation = generation
+        self._spec = spec
+        self._program: Program = site.program(job)
+        self._rng = site.rng("training")
+        self._members: dict[str, Workers] = {}
+        self._part = Part.GATHERING
+        self._timer: asyncio.TimerHandle | None = None
+        self._timeout: asyncio.TimerHandle | None = None
+        self._base = 0
+        self._first = 0
+        self._stepping_since = 0.0
+        self._pace_s = self._program.step_s
+        self._yield_asked = False
+        self._left_well = False
+        """All left as agreed: at the end of the script, or after a save that was asked for."""
+        self._restore_path = ""
+        checkpoint = spec.checkpoint
+        self._save_every = checkpoint.every_steps if checkpoint.dir and self._program.uses_trainer else 0
+
+    # -- who takes part -----------------------------------------------------------------
+
+    @property
+    def over(self) -> bool:
+        """It broke, or reached its end."""
+        return self._part is Part.OVER
+
+    @property
+    def step(self) -> int:
+        """Completed steps."""
+        return self._done_until_now()
+
+    def join(self, workers: Workers) -> None:
+        """Workers were forked on one more node."""
+        if self.over:
+            self._echo(workers)
+            return
+        self._members[workers.node] = workers
+        self._expect_timeout()
+        if self._complete():
+            self._site.later(self._program.meet_s, self._met)
+
+    def gone(self, workers: Workers, *, reset: bool) -> None:
+        """Workers ended on a node; with ``reset`` the others' connections to them were closed."""
+        workers.ended = True
+        if self._members.get(workers.node) is not workers:
+            return
+        self._break()
+        if reset and not self._left_well:
+            for each in self._neighbours(workers):
+                self._site.later(self._rng.expovariate(1.0) * CASCADE_S, self._echoing(each))
+
+    def disturbed(self) -> None:
+        """Somebody froze or goes on, got slower, or a link changed: progress goes on from here at the new pace."""
+        if self._part is Part.STEPPING:
+            self._base, self._stepping_since = self._done_until_now(), self._site.now()
+            self._go_on()
+        elif self._part is Part.GATHERING and self._complete():
+            self._site.later(self._program.meet_s, self._met)
+
+    def ask_to_yield(self) -> None:
+        """Save at the next step boundary and leave."""
+        if not self._yield_asked:
+            self._yield_asked = True
+            self.disturbed()
+
+    def _complete(self) -> bool:
+        return len(self._members) == self._first_member().place.group_world_size
+
+    # -- meeting and restoring --------------------------------------------------------------
+
+    def _met(self) -> None:
+        if self._part is not Part.GATHERING or self._stalled():
+            return
+        self._part = Part.RESTORING
+        for each in self._members.values():
+            each.connected_s = self._site.now() - each.begun_at
+            each.on_news()
+        path = self._first_member().place.restore_path
+        seconds = self._program.restore_s * self._site.storage.slow if path else 0.0
+        self._timer = self._site.later(seconds, self._read)
+
+    def _read(self) -> None:
+        place = self._first_member().place
+        path, storage = place.restore_path, self._site.storage
+        if self._stalled() or (path and (storage.hanging or self._mount_hangs())):
+            self._timer = self._site.later(1.0, self._read)
+            self._expect_timeout()
+            return
+        if path and storage.down:
+            self._first_member().on_end(1, f"OSError: {storage.refusal()}: {path}")
+            return
+        if path and (found := storage.condition(path)) is not Condition.WHOLE:
+            self._refuse(path, f"{found}")
+            return
+        stored = storage.kept.get(path)
+        step = 0 if stored is None else stored.step
+        if stored is not None and stored.digest != place.restore_digest:
+            self._refuse(path, "its digest is not the one ordered")
+            return
+        self._restore_path = path
+        self._site.history.add(Restored(self._job, self._generation, path, place.restore_digest, step))
+        self._part, self._base, self._first = Part.STEPPING, step, step
+        self._stepping_since = self._site.now()
+        for each in self._members.values():
+            each.restored_s = self._site.now() - each.begun_at
+            each.on_news()
+        self._go_on()
+
+    def _refuse(self, path: str, why: str) -> None:
+        reader = self._first_member()
+        self._site.history.add(CheckpointRefused(self._job, self._generation, path, why))
+        reader.notices.append(
+            CheckpointNotice(
+                kind="refused", generation=self._generation, step=0, path=path, part="model.pt", reason=why
+            )
+        )
+        reader.on_end(WorkerExit.CHECKPOINT_REFUSED, why)
+
+    # -- stepping ------------------------------------------------------------------------------
+
+    def _go_on(self) -> None:
+        """Set the timer for the next step that is news; or wait for the end of a stall."""
+        self._cancel()
+        if self._stalled():
+            self._expect_timeout()
+            return
+        self._forget_timeout()
+        self._pace_s = self._program.step_s * max(each.slowdown for each in self._members.values())
+        target = self._next_milestone()
+        left_s = (target - self._base) * self._pace_s - (self._site.now() - self._stepping_since)
+        self._timer = self._site.later(max(0.0, left_s), self._milestone)
+
+    def _next_milestone(self) -> int:
+        program, step = self._program, self._base
+        if self._base == self._first or self._yield_asked:
+            return step + 1
+        every = self._save_every
+        save = (step // every + 1) * every if every else program.steps
+        fail = program.fails_at if program.fails_at > step else program.steps
+        return min(save, fail, program.steps)
+
+    def _milestone(self) -> None:
+        self._base, self._stepping_since = self._next_milestone(), self._site.now()
+        if self._base == self._first + 1:
+            for each in self._members.values():
+                each.first_step_s = self._site.now() - each.begun_at
+                each.on_news()
+        every = self._save_every
+        if self._base >= self._program.steps:
+            self._finish()
+        elif self._base == self._program.fails_at:
+            self._first_member().on_end(1, "ValueError: loss is NaN")
+        elif self._yield_asked or (every and self._base % every == 0):
+            self._save()
+        else:
+            self._go_on()
+
+    def _finish(self) -> None:
+        self._left_well = True
+        self._break()
+        for each in tuple(self._members.values()):
+            self._site.later(self._rng.uniform(0.0, 0.2), self._ending(each, 0, ""))
+
+    def _save(self) -> None:
+        self._part = Part.SAVING
+        storage = self._site.storage
+        seconds = SAVE_ERROR_S if storage.refusal() else self._program.save_s * storage.slow
+        self._timer = self._site.later(seconds, self._saved)
+
+    def _saved(self) -> None:
+        storage = self._site.storage
+        if self._stalled() or storage.hanging or self._mount_hangs():
+            self._timer = self._site.later(1.0, self._saved)
+            self._expect_timeout()
+            return
+        first = self._first_member()
+        if why := storage.refusal():
+            notice = CheckpointNotice(kind="failed", generation=self._generation, step=self._base, reason=why)
+        else:
+            notice = self._put(storage.put(self._job, self._base, self._generation))
+        first.notices.append(notice)
+        self._cancel()
+        self._part, self._stepping_since = Part.STEPPING, self._site.now()
+        if self._yield_asked and notice.kind == "committed":
+            self._leave()
+            return
+        self._yield_asked = False
+        first.on_news()
+        self._go_on()
+
+    def _put(self, stored: Stored) -> CheckpointNotice:
+        history = self._site.history
+        history.add(CheckpointSaved(self._job, self._generation, stored.step, stored.path))
+        # The trainer library keeps the newest of its own lineage, and what it restored from.
+        kept = [each for each in self._site.storage.of(self._job) if each.path != self._restore_path]
+        for each in kept[: -max(1, self._spec.checkpoint.keep)]:
+            self._site.storage.remove(each.path)
+            history.add(CheckpointRemoved(self._job, each.step, each.path))
+        return CheckpointNotice(
+            kind="committed",
+            generation=self._generation,
+            step=stored.step,
+            path=stored.path,
+            digest=stored.digest,
+            bytes_total=1 << 30,
+            world_size=self._first_member().place.world_size,
+            save_s=self._program.save_s,
+        )
+
+    def _leave(self) -> None:
+        self._left_well = True
+        self._break()
+        for each in tuple(self._members.values()):
+            each.yielded = True
+            self._site.later(self._rng.uniform(0.0, 0.1), self._ending(each, 0, ""))
+
+    # -- breaking --------------------------------------------------------------------------------
+
+    def _break(self) -> None:
+        if self._part is Part.OVER:
+            return
+        self._base = self._done_until_now()
+        self._cancel()
+        self._forget_timeout()
+        self._part = Part.OVER
+        for each in self._members.values():
+            each.on_progress()
+        if self._base > self._first or self._restore_path:
+            self._site.history.add(Trained(self._job, self._generation, self._first, self._base))
+        # Whoever hears nothing of it stays in its collective until that times out.
+        self._site.later(self._program.collective_timeout_s, self._time_out)
+
+    def _done_until_now(self) -> int:
+        if self._part is not Part.STEPPING or self._timer is None:
+            return self._base  # no timer: it is stalled
+        done = int((self._site.now() - self._stepping_since) / self._pace_s + 1e-6)
+        return min(self._base + done, max(self._base, self._next_milestone() - 1))
+
+    def _expect_timeout(self) -> None:
+        if self._timeout is None:
+            self._timeout = self._site.later(self._program.collective_timeout_s, self._maybe_time_out)
+
+    def _forget_timeout(self) -> None:
+        if self._timeout is not None:
+            self._timeout.cancel()
+            self._timeout = None
+
+    def _maybe_time_out(self) -> None:
+        self._timeout = None
+        waiting = self._part is Part.GATHERING or self._stalled() or self._site.storage.hanging > 0
+        if not self.over and (waiting or self._mount_hangs()):
+            self._time_out()
+
+    def _time_out(self) -> None:
+        text = f"RuntimeError: Timed out waiting {self._program.collective_timeout_s:.0f}000ms for recv operation"
+        for each in tuple(self._members.values()):
+            if not each.ended and not each.frozen:
+                each.on_end(1, text)
+
+    def _echoing(self, workers: Workers) -> Callable[[], None]:
+        return lambda: self._echo(workers)
+
+    def _echo(self, workers: Workers) -> None:
+        if not workers.ended and not workers.frozen:
+            workers.on_end(1, "RuntimeError: Connection closed by peer")
+
+    def _ending(self, workers: Workers, code: int, message: str) -> Callable[[], None]:
+        return lambda: None if workers.ended else workers.on_end(code, message)
+
+    # -- the ring ------------------------------------------------------------------------------------
+
+    def _first_member(self) -> Workers:
+        return min(self._members.values(), key=lambda each: each.place.group_rank)
+
+    def _ring(self) -> list[Workers]:
+        return sorted(self._members.values(), key=lambda each: each.place.group_rank)
+
+    def _neighbours(self, workers: Workers) -> list[Workers]:
+        ring = self._ring()
+        at = ring.index(workers)
+        return list(dict.fromkeys((ring[at - 1], ring[(at + 1) % len(ring)])))
+
+    def _stalled(self) -> bool:
+        ring = self._ring()
+        if any(each.frozen for each in ring):
+            return True
+        network = self._site.network
+        pairs = zip(ring, [*ring[1:], *ring[:1]], strict=True)
+        return any(network.is_cut(a.node, b.node) or network.is_cut(b.node, a.node) for a, b in pairs)
+
+    def _mount_hangs(self) -> bool:
+        network = self._site.network
+        return any(network.is_cut(each.node, STORAGE) for each in self._members.values())
+
+    def _cancel(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None

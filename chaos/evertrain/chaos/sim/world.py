@@ -1,0 +1,196 @@
+"""A whole simulated cluster: etcd, coordinators, nodes, jobs, operators; and everything that can be done to it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from evertrain.chaos.sim.chance import Chance
+from evertrain.chaos.sim.coordinators import CoordinatorHost
+from evertrain.chaos.sim.history import History
+from evertrain.chaos.sim.network import Network
+from evertrain.chaos.sim.nodes import SimNode
+from evertrain.chaos.sim.operators import Desk
+from evertrain.chaos.sim.process import Process, SimClock
+from evertrain.chaos.sim.site import Program, Site
+from evertrain.chaos.sim.storage import Storage
+from evertrain.chaos.sim.store import ETCD, SimServer
+from evertrain.chaos.sim.training import Training
+from evertrain.contract.jobspec import JobSpec
+from evertrain.controlplane.core.commands import Answer
+from evertrain.controlplane.core.events import CancelAsked, DrainAsked, JobSubmitted, UndrainAsked
+from evertrain.controlplane.core.ids import Instant, JobName, NodeName
+from evertrain.controlplane.core.policy import Policy
+from evertrain.controlplane.core.state import Job
+from evertrain.controlplane.shell.leader import Leader
+from evertrain.controlplane.store import codec
+from evertrain.controlplane.store.api import Key, Kind
+
+UNSTAMPED = Instant(0.0)
+"""Of a request under way: the coordinator that takes it in stamps it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """The size of a cluster and how its machines are."""
+
+    seed: int
+    nodes: int = 4
+    coordinators: int = 2
+    slots: int = 8
+    lease_ttl_s: float = 20.0
+    policy: Policy = field(default_factory=Policy)
+    clock_offsets_s: tuple[float, ...] = ()
+    """Of the coordinators, in their order; missing ones are right."""
+    clock_drifts: tuple[float, ...] = ()
+
+
+class World:
+    """Make one inside a running :class:`SimLoop`; it lives in that loop."""
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+        loop = asyncio.get_running_loop()
+        chance = Chance(options.seed)
+        network = Network(loop, chance.of("network"))
+        self.history = History(loop.time)
+        self.site = Site(chance=chance, network=network, storage=Storage(loop.time), history=self.history)
+        self.server = SimServer(
+            clock=SimClock(Process(ETCD)),
+            lease_ttl_s=options.lease_ttl_s,
+            history=self.history,
+            rng=chance.of("etcd"),
+        )
+        self.coordinators: dict[str, CoordinatorHost] = {}
+        self.nodes: dict[str, SimNode] = {}
+        self.trainings: dict[tuple[str, int], Training] = {}
+        self.desk = Desk(self.site, self.coordinators)
+        self._requests = 0
+        for at in range(options.coordinators):
+            self._add_coordinator(at)
+        for at in range(options.nodes):
+            self.add_node(f"n{at + 1}")
+        network.watch(self._link_changed)
+
+    # -- building -------------------------------------------------------------------------
+
+    def _add_coordinator(self, at: int) -> None:
+        options, name = self.options, f"c{at + 1}"
+        self.coordinators[name] = CoordinatorHost(
+            name,
+            server=self.server,
+            network=self.site.network,
+            history=self.history,
+            rng=self.site.rng(name),
+            policy=options.policy,
+            clock_offset_s=options.clock_offsets_s[at] if at < len(options.clock_offsets_s) else 0.0,
+            clock_drift=options.clock_drifts[at] if at < len(options.clock_drifts) else 0.0,
+        )
+
+    def add_node(self, name: str) -> SimNode:
+        """One more machine; its agent is not started yet."""
+        node = SimNode(name, self.site, self.coordinators, self._training, nodes=self.nodes, slots=self.options.slots)
+        self.nodes[name] = node
+        return node
+
+    def start(self) -> None:
+        """Start every process."""
+        for host in self.coordinators.values():
+            host.start()
+        for node in self.nodes.values():
+            node.start_agent()
+
+    def _training(self, job: str, generation: int, spec: JobSpec) -> Training:
+        key = (job, generation)
+        if key not in self.trainings:
+            for old in [each for each, training in self.trainings.items() if training.over]:
+                del self.trainings[old]
+            self.trainings[key] = Training(self.site, job, generation, spec)
+        return self.trainings[key]
+
+    def _link_changed(self, source: str, target: str) -> None:
+        ends = (source, target)
+        if ETCD in ends:
+            self.server.refresh()
+        for name in ends:
+            other = target if name == source else source
+            if name in self.coordinators and other in self.nodes:
+                self.coordinators[name].links_changed(other)
+                node_agent = self.nodes[other].agent
+                if node_agent is not None:
+                    node_agent.links_changed(name)
+        if source in self.nodes and target in self.nodes:
+            self.disturb(source)
+
+    def disturb(self, node: str) -> None:
+        """Something that workers on ``node`` depend on has changed."""
+        for launcher in self.nodes[node].launchers.values():
+            if launcher.gang is not None:
+                launcher.gang.training.disturbed()
+
+    # -- operators -----------------------------------------------------------------------------
+
+    def _request_id(self) -> str:
+        self._requests += 1
+        return f"r{self._requests}"
+
+    def submit(self, spec: JobSpec, program: Program | None = None, *, request_id: str = "") -> asyncio.Task[Answer]:
+        """Submit a job whose script does what ``program`` says."""
+        if program is not None:
+            self.site.programs[spec.name] = program
+        request_id = request_id or self._request_id()
+        return self.desk.ask(JobSubmitted(at=UNSTAMPED, request_id=request_id, spec=spec, by="ann"))
+
+    def cancel(self, job: str, reason: str = "") -> asyncio.Task[Answer]:
+        """Cancel a job."""
+        return self.desk.ask(
+            CancelAsked(at=UNSTAMPED, request_id=self._request_id(), job=JobName(job), by="ann", reason=reason)
+        )
+
+    def drain(self, node: str, reason: str = "fan is loud", deadline_s: float = 600.0) -> asyncio.Task[Answer]:
+        """Drain a node."""
+        return self.desk.ask(
+            DrainAsked(
+                at=UNSTAMPED,
+                request_id=self._request_id(),
+                node=NodeName(node),
+                by="bob",
+                reason=reason,
+                deadline_s=deadline_s,
+            )
+        )
+
+    def undrain(self, node: str) -> asyncio.Task[Answer]:
+        """Give a node back."""
+        return self.desk.ask(UndrainAsked(at=UNSTAMPED, request_id=self._request_id(), node=NodeName(node), by="bob"))
+
+    # -- looking -----------------------------------------------------------------------------------
+
+    @property
+    def leader(self) -> Leader | None:
+        """Whoever leads by its own word; the newest term if two believe so."""
+        leaders = [host.leader for host in self.coordinators.values()]
+        return max((each for each in leaders if each is not None), key=lambda each: each.term, default=None)
+
+    def jobs(self) -> Iterator[Job]:
+        """All jobs as they are in the store."""
+        for key, value in self.server.snapshot().records.items():
+            if key.kind is Kind.JOB:
+                yield codec.read_job(key, value)
+
+    def job(self, name: str) -> Job:
+        """A job as it is in the store. Raises KeyError."""
+        key = Key(Kind.JOB, name)
+        return codec.read_job(key, self.server.snapshot().records[key])
+
+    async def sleep(self, seconds: float) -> None:
+        """Let virtual time pass. Raises what ended a coordinator that nobody killed."""
+        await asyncio.sleep(seconds)
+        self.check_coordinators()
+
+    def check_coordinators(self) -> None:
+        """A coordinator that ended by itself is a bug."""
+        for host in self.coordinators.values():
+            if host.failed is not None:
+                raise AssertionError(f"coordinator {host.name} ended by itself") from host.failed
