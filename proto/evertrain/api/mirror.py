@@ -19,6 +19,7 @@ import types
 import typing
 from collections.abc import Callable, Mapping
 from enum import Enum
+from operator import attrgetter
 from typing import Any, Final, TypeVar, Union
 
 from google.protobuf.descriptor import FieldDescriptor
@@ -53,14 +54,13 @@ class MirrorError(ValueError):
 def to_message(value: Any, kind: type[M]) -> M:
     """A new ``kind`` with the content of the dataclass ``value``."""
     message = kind()
-    _fill(value, message)
+    _plan(type(value), kind.DESCRIPTOR).fill(value, message)
     return message
 
 
 def from_message(kind: type[T], message: Message) -> T:
     """A new ``kind`` with the content of ``message``. Raises :class:`MirrorError`."""
-    present = {name: reader(message) for name, reader in _readers(kind, type(message))}
-    return kind(**present)
+    return typing.cast(T, _plan(kind, message.DESCRIPTOR).read(message))
 
 
 def differences(kind: type, descriptor: Any) -> list[str]:
@@ -126,76 +126,129 @@ def _enum_name(enum: Any, member: Enum) -> str:
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", enum.name).upper() + "_" + member.name
 
 
-def _fill(value: Any, message: Message) -> None:
-    fields: Any = message.DESCRIPTOR.fields_by_name
-    for name in field_types(type(value)):
-        item = getattr(value, name)
-        if item is None:
-            continue
-        field = fields[name]
-        if isinstance(item, Enum):
-            setattr(message, name, field.enum_type.values_by_name[_enum_name(field.enum_type, item)].number)
-        elif dataclasses.is_dataclass(item):
-            target = getattr(message, name)
-            target.SetInParent()
-            _fill(item, target)
-        elif isinstance(item, Mapping):
-            getattr(message, name).update(item)
-        elif isinstance(item, tuple):
-            _fill_repeated(item, getattr(message, name))
+_Values = Callable[[Any], tuple[Any, ...]]
+
+
+def _getter(names: tuple[str, ...]) -> _Values:
+    """Reads the attributes ``names`` in one call: records are copied at every commit, field by field."""
+    if len(names) == 1:
+        (name,) = names
+        return lambda source: (getattr(source, name),)
+    return attrgetter(*names) if names else lambda _source: ()
+
+
+class _Plan:
+    """How one dataclass and one message are copied, worked out once: their fields by the way they are copied."""
+
+    def __init__(self, kind: type, descriptor: Any) -> None:
+        self._kind = kind
+        self._plain: tuple[str, ...] = ()
+        self._optional: tuple[str, ...] = ()
+        self._scalar_lists: tuple[str, ...] = ()
+        self._maps: tuple[str, ...] = ()
+        self._enums: list[_EnumField] = []
+        self._nested: list[tuple[str, _Plan, bool]] = []
+        self._nested_lists: list[tuple[str, _Plan]] = []
+        for name, hint in field_types(kind).items():
+            self._sort_in(name, hint, descriptor.fields_by_name[name])
+        self._plain_of = _getter(self._plain)
+
+    def _sort_in(self, name: str, hint: Any, field: Any) -> None:
+        base, optional = _unwrap(hint)
+        origin = typing.get_origin(base)
+        if origin is tuple:
+            item, _ = _unwrap(typing.get_args(base)[0])
+            if dataclasses.is_dataclass(item):
+                self._nested_lists.append((name, _plan(typing.cast(type, item), field.message_type)))
+            else:
+                self._scalar_lists += (name,)
+        elif origin is not None and issubclass(origin, Mapping):
+            self._maps += (name,)
+        elif dataclasses.is_dataclass(base):
+            self._nested.append((name, _plan(typing.cast(type, base), field.message_type), optional))
+        elif issubclass(base, Enum):
+            self._enums.append(_EnumField(name, base, field))
+        elif optional:
+            self._optional += (name,)
         else:
-            setattr(message, name, item)
+            self._plain += (name,)
+
+    def fill(self, value: Any, message: Any) -> None:
+        """Copy ``value`` into the empty ``message``; what holds a field's default is left out, as on the wire."""
+        for name, item in zip(self._plain, self._plain_of(value), strict=True):
+            if item:
+                setattr(message, name, item)
+        for name in self._optional:
+            if (item := getattr(value, name)) is not None:
+                setattr(message, name, item)
+        for enum in self._enums:
+            setattr(message, enum.name, enum.numbers[getattr(value, enum.name)])
+        for name in self._scalar_lists:
+            if items := getattr(value, name):
+                getattr(message, name).extend(items)
+        for name in self._maps:
+            if items := getattr(value, name):
+                getattr(message, name).update(items)
+        self._fill_nested(value, message)
+
+    def _fill_nested(self, value: Any, message: Any) -> None:
+        for name, plan, _ in self._nested:
+            if (item := getattr(value, name)) is not None:
+                target = getattr(message, name)
+                target.SetInParent()
+                plan.fill(item, target)
+        for name, plan in self._nested_lists:
+            if items := getattr(value, name):
+                target = getattr(message, name)
+                for item in items:
+                    plan.fill(item, target.add())
+
+    def read(self, message: Any) -> Any:
+        """The dataclass with the content of ``message``."""
+        found = dict(zip(self._plain, self._plain_of(message), strict=True))
+        for name in self._optional:
+            found[name] = getattr(message, name) if message.HasField(name) else None
+        for enum in self._enums:
+            found[enum.name] = enum.read(message)
+        for name, plan, optional in self._nested:
+            absent = optional and not message.HasField(name)
+            found[name] = None if absent else plan.read(getattr(message, name))
+        for name, plan in self._nested_lists:
+            found[name] = tuple([plan.read(each) for each in getattr(message, name)])
+        for name in self._scalar_lists:
+            found[name] = tuple(getattr(message, name))
+        for name in self._maps:
+            found[name] = dict(getattr(message, name))
+        return self._kind(**found)
 
 
-def _fill_repeated(items: tuple[Any, ...], target: Any) -> None:
-    if items and dataclasses.is_dataclass(items[0]):
-        for item in items:
-            _fill(item, target.add())
-    else:
-        target.extend(items)
+class _EnumField:
+    """An enum on both sides."""
+
+    def __init__(self, name: str, kind: type[Enum], field: Any) -> None:
+        self.name = name
+        self.numbers: dict[Enum, int] = {}
+        enum = field.enum_type
+        for member in kind:
+            self.numbers[member] = enum.values_by_name[_enum_name(enum, member)].number
+        self._members = {number: member for member, number in self.numbers.items()}
+        self._where = str(field.full_name)
+        self._enum = enum.name
+
+    def read(self, message: Any) -> Enum:
+        """The member that ``message`` holds."""
+        number = getattr(message, self.name)
+        member = self._members.get(number)
+        if member is None:
+            raise MirrorError(f"{self._where}: {number} is no value of {self._enum}")
+        return member
 
 
-_Reader = Callable[[Message], Any]
-_KNOWN: Final[dict[tuple[type, type[Message]], tuple[tuple[str, _Reader], ...]]] = {}
+_PLANS: Final[dict[tuple[type, str], _Plan]] = {}
 
 
-def _readers(kind: type, message_type: type[Message]) -> tuple[tuple[str, _Reader], ...]:
-    if (kind, message_type) not in _KNOWN:
-        fields = message_type.DESCRIPTOR.fields_by_name
-        readers = tuple((name, _reader(name, hint, fields[name])) for name, hint in field_types(kind).items())
-        _KNOWN[kind, message_type] = readers
-    return _KNOWN[kind, message_type]
-
-
-def _reader(name: str, hint: Any, field: Any) -> _Reader:
-    base, optional = _unwrap(hint)
-    origin = typing.get_origin(base)
-    if origin is tuple:
-        item, _ = _unwrap(typing.get_args(base)[0])
-        if dataclasses.is_dataclass(item):
-            return lambda message: tuple(from_message(typing.cast(type, item), each) for each in getattr(message, name))
-        return lambda message: tuple(getattr(message, name))
-    if origin is not None and issubclass(origin, Mapping):
-        return lambda message: dict(getattr(message, name))
-    if dataclasses.is_dataclass(base):
-        nested = typing.cast(type, base)
-        if optional:
-            return lambda message: from_message(nested, getattr(message, name)) if message.HasField(name) else None
-        return lambda message: from_message(nested, getattr(message, name))
-    if issubclass(base, Enum):
-        return _enum_reader(name, base, field.enum_type)
-    if optional:
-        return lambda message: getattr(message, name) if message.HasField(name) else None
-    return lambda message: getattr(message, name)
-
-
-def _enum_reader(name: str, kind: type[Enum], enum: Any) -> _Reader:
-    by_number = {enum.values_by_name[_enum_name(enum, member)].number: member for member in kind}
-
-    def read(message: Message) -> Enum:
-        number = getattr(message, name)
-        if number not in by_number:
-            raise MirrorError(f"{message.DESCRIPTOR.full_name}.{name}: {number} is no value of {enum.name}")
-        return by_number[number]
-
-    return read
+def _plan(kind: type, descriptor: Any) -> _Plan:
+    plan = _PLANS.get((kind, descriptor.full_name))
+    if plan is None:
+        plan = _PLANS[kind, descriptor.full_name] = _Plan(kind, descriptor)
+    return plan

@@ -144,7 +144,7 @@ class OperatorService(operator_pb2_grpc.OperatorServiceServicer):
         leader = self._coordinator.leader
         if leader is not None:
             return leader.view()
-        return State(cluster_id="", jobs=Map(self._coordinator.mirror.jobs))
+        return State(cluster_id="", jobs=Map(self._coordinator.mirror.jobs()))
 
     def _job(self, leader: Leader, name: str) -> operator_pb2.Job:
         return convert.job(leader.state, leader.state.jobs[JobName(name)])

@@ -6,6 +6,7 @@ import asyncio
 from bisect import bisect_right
 from collections.abc import AsyncIterator
 from contextlib import aclosing
+from dataclasses import dataclass
 
 import structlog
 
@@ -14,7 +15,7 @@ from evertrain.controlplane.core.ids import JobName
 from evertrain.controlplane.core.state import Job
 from evertrain.controlplane.shell.clock import Clock
 from evertrain.controlplane.store import codec
-from evertrain.controlplane.store.api import Compacted, Kind, Revision, Store, Unavailable, Write
+from evertrain.controlplane.store.api import Compacted, Key, Kind, Revision, Store, Unavailable, Write
 
 log = structlog.get_logger(__name__)
 
@@ -27,16 +28,37 @@ class EventsForgotten(Exception):
         self.oldest = oldest
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class _Event:
+    """An event as it is stored."""
+
+    sequence: int
+    value: bytes
+
+    def read(self) -> Told:
+        """What it says. Raises RecordError."""
+        (told,) = codec.read_events([(Key(Kind.EVENT, codec.event_name(self.sequence)), self.value)])
+        return told
+
+
 class Mirror:
-    """Jobs and events as of some moments ago. Never ahead of the store, so never a promise that was not committed."""
+    """Jobs and events as of some moments ago. Never ahead of the store, so never a promise that was not committed.
+
+    Records are kept as they are stored and read when somebody asks: a standby
+    follows every commit of the leader, and is asked now and then.
+    """
 
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store
         self._clock = clock
-        self._events: list[Told] = []
+        self._events: list[_Event] = []
         self._changed = asyncio.Condition()
-        self.jobs: dict[JobName, Job] = {}
+        self._jobs: dict[JobName, bytes] = {}
         self.revision = Revision(0)
+
+    def jobs(self) -> dict[JobName, Job]:
+        """All jobs. Raises RecordError."""
+        return {name: codec.read_job(Key(Kind.JOB, name), value) for name, value in self._jobs.items()}
 
     async def run(self) -> None:
         """Follow the store until cancelled."""
@@ -56,24 +78,23 @@ class Mirror:
 
     async def _load(self) -> None:
         snapshot = await self._store.load()
-        self._events = codec.read_events(snapshot.records.items())
-        self.jobs = {
-            JobName(key.name): codec.read_job(key, value)
-            for key, value in snapshot.records.items()
-            if key.kind is Kind.JOB
-        }
+        records = snapshot.records.items()
+        self._events = sorted(_Event(int(key.name), value) for key, value in records if key.kind is Kind.EVENT)
+        self._jobs = {JobName(key.name): value for key, value in records if key.kind is Kind.JOB}
         self.revision = snapshot.revision
         await self._announce()
 
     def _apply(self, writes: tuple[Write, ...]) -> None:
+        added: list[_Event] = []
         for write in writes:
             if write.key.kind is Kind.JOB and write.value is not None:
-                self.jobs[JobName(write.key.name)] = codec.read_job(write.key, write.value)
-            elif write.key.kind is Kind.EVENT and write.value is None:
-                oldest = int(write.key.name)
-                self._events = self._events[bisect_right(self._events, oldest, key=_sequence) :]
-        added = codec.read_events((write.key, write.value) for write in writes if write.value is not None)
-        self._events += [told for told in added if not self._events or told.sequence > self._events[-1].sequence]
+                self._jobs[JobName(write.key.name)] = write.value
+            elif write.key.kind is Kind.EVENT and write.value is not None:
+                added.append(_Event(int(write.key.name), write.value))
+            elif write.key.kind is Kind.EVENT:
+                self._events = self._events[bisect_right(self._events, int(write.key.name), key=_sequence) :]
+        newest = self._events[-1].sequence if self._events else 0
+        self._events += [each for each in sorted(added) if each.sequence > newest]
 
     async def _announce(self) -> None:
         async with self._changed:
@@ -91,7 +112,7 @@ class Mirror:
             at = bisect_right(self._events, after, key=_sequence)
             while found := self._events[at : at + 500]:
                 after = found[-1].sequence
-                yield found
+                yield [each.read() for each in found]
                 at = bisect_right(self._events, after, key=_sequence)
             if not follow:
                 return
@@ -103,5 +124,5 @@ class Mirror:
             await self._changed.wait()
 
 
-def _sequence(told: Told) -> int:
-    return told.sequence
+def _sequence(event: _Event) -> int:
+    return event.sequence
