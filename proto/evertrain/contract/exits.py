@@ -16,3 +16,5 @@ class WorkerExit(IntEnum):
     """The worker saved at a step boundary and left because it was asked to; not a failure."""
     CHECKPOINT_REFUSED = 84
     """The checkpoint to restore from failed verification; the beacon named the shard."""
+    CHECKPOINT_UNREADABLE = 85
+    """The storage of the checkpoint to restore from could not be read: that says nothing about the checkpoint."""

@@ -53,6 +53,10 @@ class VerificationFailed(ValueError):
         self.reason = reason
 
 
+class StorageUnreadable(OSError):
+    """The storage could not be read; the checkpoint on it may be whole. Try again when the storage is back."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class CheckpointName:
     """Name of a checkpoint's folder. Sorts from old to new: a newer generation outranks any step of an older one,
@@ -152,7 +156,7 @@ def digest_of(data: bytes) -> str:
 def read_manifest(folder: Path, *, digest: str = "") -> CheckpointManifest:
     """The manifest of the checkpoint in ``folder``; with ``digest``, only if it is that one.
 
-    Raises :class:`VerificationFailed`, also for a missing file.
+    Raises :class:`VerificationFailed`, also for a missing file, and :class:`StorageUnreadable`.
     """
     with _opened(folder, MANIFEST_NAME) as file:
         data = file.read(MANIFEST_BYTES_MAX)
@@ -162,7 +166,10 @@ def read_manifest(folder: Path, *, digest: str = "") -> CheckpointManifest:
 
 
 def read_shard(folder: Path, shard: Shard) -> bytes:
-    """The bytes of a shard, read once and verified before they are returned. Raises :class:`VerificationFailed`."""
+    """The bytes of a shard, read once and verified before they are returned.
+
+    Raises :class:`VerificationFailed` and :class:`StorageUnreadable`.
+    """
     with _opened(folder, shard.name) as file:
         _require_size(shard.name, file, shard.bytes)
         data = file.read()
@@ -171,7 +178,10 @@ def read_shard(folder: Path, shard: Shard) -> bytes:
 
 
 def verify(folder: Path, *, digest: str = "") -> CheckpointManifest:
-    """Verify the whole checkpoint without holding more than a few MiB of it. Raises :class:`VerificationFailed`."""
+    """Verify the whole checkpoint without holding more than a few MiB of it.
+
+    Raises :class:`VerificationFailed` and :class:`StorageUnreadable`.
+    """
     manifest = read_manifest(folder, digest=digest)
     for shard in manifest.shards:
         with _opened(folder, shard.name) as file:
@@ -200,6 +210,10 @@ def _opened(folder: Path, name: str) -> Iterator[BufferedReader]:
         with open(folder / name, "rb") as file:
             yield file
     except FileNotFoundError as err:
+        if not folder.parent.is_dir():  # a mount that is not there, and not a file that is gone
+            raise StorageUnreadable(err.errno, f"{folder.parent} is not there; is the storage mounted?") from err
         raise VerificationFailed(name, f"missing in {folder}") from err
-    except OSError as err:
+    except (IsADirectoryError, NotADirectoryError) as err:
         raise VerificationFailed(name, f"cannot be read: {err.strerror}") from err
+    except OSError as err:
+        raise StorageUnreadable(err.errno, f"{folder / name} cannot be read: {err.strerror}") from err

@@ -142,6 +142,19 @@ def test_an_ordered_checkpoint_that_is_gone_is_refused(managed: Scenario, launch
     connections[1].close()
 
 
+def test_storage_that_is_not_mounted_makes_all_ranks_leave_and_refuses_no_checkpoint(
+    managed: Scenario, launcher: BeaconListener
+) -> None:
+    away = CheckpointCommitted(
+        step=8, path=str(managed.folder / "no-mount" / "step"), digest="0" * 64, bytes_total=1, world_size=2, save_s=0.1
+    )
+    gang = Gang(_restoring(managed, away, generation=4))
+    connections = launcher.accept_all(2)
+    assert gang.wait() == [WorkerExit.CHECKPOINT_UNREADABLE] * 2
+    for connection in connections:
+        assert not [report for report in connection.read_all() if isinstance(report, CheckpointRefused)]
+
+
 def test_without_an_order_to_restore_a_managed_gang_starts_fresh_whatever_lies_around(
     managed: Scenario, launcher: BeaconListener
 ) -> None:

@@ -14,6 +14,7 @@ from evertrain.contract.manifest import (
     CheckpointManifest,
     CheckpointName,
     Shard,
+    StorageUnreadable,
     VerificationFailed,
     decode,
     digest_of,
@@ -117,6 +118,18 @@ def test_a_shard_that_is_a_folder_cannot_be_read_and_is_named(folder: Path) -> N
     (folder / "model.pt").unlink()
     (folder / "model.pt").mkdir()
     with pytest.raises(VerificationFailed, match="cannot be read"):
+        verify(folder)
+
+
+def test_storage_that_is_not_mounted_says_nothing_of_the_checkpoint() -> None:
+    with pytest.raises(StorageUnreadable, match="is the storage mounted"):
+        verify(Path("/nowhere/step-1"))
+
+
+def test_a_file_that_the_storage_cannot_give_says_nothing_of_the_checkpoint(folder: Path) -> None:
+    (folder / "model.pt").unlink()
+    (folder / "model.pt").symlink_to("model.pt")  # ELOOP stands for ESTALE, EIO, ETIMEDOUT
+    with pytest.raises(StorageUnreadable, match="cannot be read"):
         verify(folder)
 
 

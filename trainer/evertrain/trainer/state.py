@@ -26,7 +26,7 @@ from evertrain.contract.beacon import (
     Restored,
 )
 from evertrain.contract.exits import WorkerExit
-from evertrain.contract.manifest import CheckpointManifest, CheckpointName, VerificationFailed
+from evertrain.contract.manifest import CheckpointManifest, CheckpointName, StorageUnreadable, VerificationFailed
 from evertrain.trainer import retention, rng
 from evertrain.trainer.parts import LOOP_SHARD, Parts, rng_shard_name
 from evertrain.trainer.peers import Peers
@@ -123,8 +123,10 @@ class JobState:
         Every file a rank loads is verified before anything in the process
         changes. Under a launcher, a checkpoint that fails is reported and the
         worker exits with ``WorkerExit.CHECKPOINT_REFUSED``; on its own, the
-        next older one is taken. Raises :class:`StateUnfit` if the declared
-        state can't be saved or doesn't fit the checkpoint, and
+        next older one is taken. Storage that can't be read says nothing of a
+        checkpoint: the worker exits with ``WorkerExit.CHECKPOINT_UNREADABLE``,
+        or on its own raises ``StorageUnreadable``. Raises :class:`StateUnfit`
+        if the declared state can't be saved or doesn't fit the checkpoint, and
         :class:`NothingRestorable`.
         """
         began = self._clock()
@@ -212,7 +214,7 @@ class JobState:
 
     def _load(self, candidate: Candidate) -> Loaded | None:
         """The checkpoint if all ranks found it sound, else None (or the end of the worker, under a launcher)."""
-        loaded, refusal = None, {}
+        loaded, trouble = None, {}
         try:
             loaded = load(
                 Path(candidate.path),
@@ -221,16 +223,29 @@ class JobState:
                 shard_names=self._parts.shard_names(),
             )
         except VerificationFailed as err:
-            refusal = {"part": err.part, "reason": err.reason}
-        refusals = [found for found in self.peers.gather(refusal) if found]
-        if not refusals:
+            trouble = {"part": err.part, "reason": err.reason}
+        except StorageUnreadable as err:
+            trouble = {"unreadable": str(err.strerror)}
+        troubles = [found for found in self.peers.gather(trouble) if found]
+        if not troubles:
             return loaded
+        # One rank that saw damage settles it; a rank that could not read knows nothing.
+        refusals = [found for found in troubles if "part" in found]
+        if not refusals:
+            self._unreadable(candidate, troubles[0]["unreadable"])
         part, reason = refusals[0]["part"], refusals[0]["reason"]
         if self._settings.managed:
             self._reporter.report(CheckpointRefused(path=candidate.path, part=part, reason=_sayable(reason)))
             self.leave(WorkerExit.CHECKPOINT_REFUSED)
         self._warn(f"checkpoint {candidate.path} is not used: {part}: {reason}")
         return None
+
+    def _unreadable(self, candidate: Candidate, why: str) -> NoReturn:
+        text = f"checkpoint {candidate.path} cannot be read now: {why}"
+        if self._settings.managed:
+            self._warn(text)
+            self.leave(WorkerExit.CHECKPOINT_UNREADABLE)
+        raise StorageUnreadable(f"{text}; nothing was restored, start again when the storage is back")
 
     def _take_over(self, loaded: Loaded, candidate: Candidate) -> None:
         self._parts.require_match(loaded.shards, path=candidate.path)

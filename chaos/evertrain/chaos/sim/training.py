@@ -43,6 +43,8 @@ class Workers:
     slowdown: float = 1.0
     frozen: int = 0
     """Faults under which they do nothing: stopped, or stuck in their own code."""
+    stuck: int = 0
+    """Faults under which they complete no collective, though their own timeout still works."""
     ended: bool = False
     on_news: Callable[[], None]
     """Something that a status tells has changed."""
@@ -153,7 +155,7 @@ class Training:
             self._expect_timeout()
             return
         if path and storage.down:
-            self._first_member().on_end(1, f"OSError: {storage.refusal()}: {path}")
+            self._first_member().on_end(WorkerExit.CHECKPOINT_UNREADABLE, f"{path} cannot be read: {storage.refusal()}")
             return
         if path and (found := storage.condition(path)) is not Condition.WHOLE:
             self._refuse(path, f"{found}")
@@ -348,7 +350,7 @@ class Training:
 
     def _stalled(self) -> bool:
         ring = self._ring()
-        if any(each.frozen for each in ring):
+        if any(each.frozen or each.stuck for each in ring):
             return True
         network = self._site.network
         pairs = zip(ring, [*ring[1:], *ring[:1]], strict=True)
