@@ -19,7 +19,7 @@ READY := $(VENV)/.ready
 OTHER := build/venv-torch-$(TORCH)
 SOURCES := proto controlplane agent trainer chaos tests bench tools examples
 
-.PHONY: help setup etcd demo test check proto format constraints bench-recovery bench-trainer bench-agent \
+.PHONY: help setup etcd demo test check proto format constraints bench-recovery bench-trainer bench-agent bench-core bench-sim \
     test-torch-other clean
 
 help: ## List the targets
@@ -72,6 +72,12 @@ bench-trainer: setup ## Cost of the trainer library for each step on the healthy
 
 bench-agent: setup ## Memory and processor time of an idle agent
 	@$(BIN)/python -m bench.agent_idle
+
+bench-core: setup ## Cost of the core's decisions at 16 to 16,384 nodes
+	@$(BIN)/python -m bench.core_step $(if $(REPEAT),--repeat $(REPEAT))
+
+bench-sim: setup ## Seconds and memory of a what-if: 54 days of 2,048 and of 16,384 nodes
+	@$(BIN)/python -m bench.sim_fleet
 
 test-torch-other: ## Run the launcher's and the trainer's tests with another torch, e.g. TORCH=2.9.1
 	@$(PYTHON) tools/setup_venv.py --venv $(OTHER) --extras dev --torch $(TORCH) --torch-index "$(TORCH_INDEX)"

@@ -90,16 +90,8 @@ class Engine:
 
     def lead(self) -> None:
         """A new leader takes over: what was not durable is gone, agents register again."""
-        durable = State(
-            cluster_id=self.state.cluster_id,
-            jobs=self.state.jobs,
-            nodes=self.state.nodes,
-            requests=self.state.requests,
-            sequence=self.state.sequence,
-            holders=self.state.holders,
-        )
         term = Term(self.state.term + 1)
-        self.state, self._wakes = durable, []
+        self.state, self._wakes = self.state.durable(), []
         self.feed(LeadershipBegan(at=Instant(self.now), term=term, address="a"))
         for node in self.nodes.values():
             if node.connected:
@@ -112,9 +104,7 @@ class Engine:
         assert (again.state, again.told) == (decision.state, decision.told), "not deterministic"
         check_invariants(decision.state)
         self.state = decision.state
-        idle = step(self.state, (), now=Instant(self.now), policy=self.policy)
-        assert not idle.told, f"deciding again tells {idle.told}"
-        assert not idle.jobs, f"deciding again changes {[idle.state.jobs[name] for name in idle.jobs]}"
+        self._decide_all_again()
         self.told += decision.told
         self.answers |= decision.answers
         for command in decision.commands:
@@ -124,6 +114,18 @@ class Engine:
                 case ProbeNode():
                     self._probe(command)
         return decision
+
+    def _decide_all_again(self) -> None:
+        """What was not looked at because it had not changed would have changed nothing, and nobody is forgotten."""
+        again = step(self.state, (), now=Instant(self.now), policy=self.policy, afresh=True)
+        assert not again.told, f"deciding again tells {again.told}"
+        assert not again.jobs, f"deciding again changes {[again.state.jobs[name] for name in again.jobs]}"
+        asked = [command for command in again.commands if isinstance(command, ProbeNode)]
+        assert not asked, f"deciding again asks for {asked}"
+        for name, at in again.state.wakes.items():
+            kept = self.state.wakes.get(name)
+            assert kept is not None, f"{name} has to be woken at {at}, and is not"
+            assert kept < at + 1e-6, f"{name} has to be woken at {at}, and is only at {kept}"
 
     def _probe(self, command: ProbeNode) -> None:
         target = self.nodes[command.target]

@@ -57,7 +57,7 @@ ALLOWED: Final = {
     "evertrain.ctl": STDLIB | RPC | {"typer", "click", "rich", "yaml"},
     "evertrain.agent.core": DATA_ONLY,
     "evertrain.agent": STDLIB | RPC | {"psutil", "structlog", "tenacity", "uvloop"},
-    "evertrain.chaos": STDLIB | RPC | {"matplotlib", "rich", "torch", "numpy", "psutil"},
+    "evertrain.chaos": STDLIB | RPC | {"matplotlib", "rich", "torch", "numpy", "psutil", "pydantic", "typer", "yaml"},
 }
 """Modules from outside that a package may import; the longest name that fits counts."""
 

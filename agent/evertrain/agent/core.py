@@ -92,7 +92,8 @@ def observe(state: State, event: Event) -> tuple[State, tuple[str, ...]]:
         case OrdersArrived():
             return _orders(state, event)
         case SessionEnded():
-            return replace(state, wanted=None), ()
+            # The next session numbers its orders anew.
+            return replace(state, wanted=None, revision=0), ()
         case LauncherUp() | StatusArrived() | LauncherGone() | Swept():
             record = state.record(event.job)
             if record is None or record.launcher is None or record.launcher.owner != event.owner:

@@ -123,7 +123,7 @@ class State:
     wanted: Mapping[str, Wish] | None = None
     """By job, in the coordinator's order. None while no session has brought orders: change nothing."""
     revision: int = 0
-    """Of the newest orders obeyed, within ``memory.term``."""
+    """Of the newest orders obeyed, within the present session."""
 
     def record(self, job: str) -> JobRecord | None:
         """The record of ``job``."""

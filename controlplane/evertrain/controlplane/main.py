@@ -22,6 +22,7 @@ from evertrain.controlplane.core.policy import Policy
 from evertrain.controlplane.server.serve import Doors, add_services
 from evertrain.controlplane.shell.clock import SystemClock
 from evertrain.controlplane.shell.coordinator import Coordinator, texts_of
+from evertrain.controlplane.shell.recording import FileRecorder
 from evertrain.controlplane.store.api import StoreError
 from evertrain.controlplane.store.codec import RecordError
 from evertrain.controlplane.store.open import BadStoreUrl, StoreOptions, open_store
@@ -67,6 +68,7 @@ def _parser() -> argparse.ArgumentParser:
         "--lease-s", type=float, default=5.0, help="seconds after which a dead leader is replaced (default %(default)s)"
     )
     add("--insecure", action="store_true", help="allow plain text beyond this machine")
+    add("--record", type=Path, metavar="DIR", help="record decisions here, for `evertrain-sim replay` (at most 256 MB)")
     add("--log-format", choices=("json", "console"), default="console")
     add("--version", action="version", version=version())
     return parser
@@ -80,7 +82,14 @@ async def _run(arguments: argparse.Namespace) -> None:
     bound = listen(server, arguments.listen, tls=tls, insecure=arguments.insecure)
     address = arguments.advertise or bound
     store = open_store(arguments.store, options=_store_options(arguments))
-    coordinator = Coordinator(store=store, clock=SystemClock(), rng=SystemRandom(), address=address, policy=Policy())
+    coordinator = Coordinator(
+        store=store,
+        clock=SystemClock(),
+        rng=SystemRandom(),
+        address=address,
+        policy=Policy(),
+        recorder=None if arguments.record is None else FileRecorder(arguments.record),
+    )
     doors = add_services(server, coordinator)
     await server.start()
     log.info("listening", address=bound, version=version(), store=store.describe())

@@ -168,6 +168,14 @@ def test_orders_of_an_older_revision_of_the_same_term_are_refused(running: World
     assert "revision 8 is older than 9" in running.notes[0]
 
 
+def test_the_first_orders_of_a_new_session_are_obeyed_however_many_the_last_one_brought(running: World) -> None:
+    running.orders(order(desired=RUN, generation=1), revision=9)
+    running.happens(SessionEnded())
+    (action,) = running.orders(revision=1)
+    assert isinstance(action, StopLauncher)
+    assert running.notes == ()
+
+
 def test_order_of_an_older_generation_is_refused_and_the_newer_one_holds(running: World) -> None:
     running.orders(order(desired=RUN, generation=3))
     assert running.orders(order(desired=RUN, generation=2)) == ()

@@ -10,8 +10,8 @@ from evertrain.contract.exits import WorkerExit
 from evertrain.contract.launch import GroupState, ProcessExit
 from evertrain.controlplane.core.draft import Draft
 from evertrain.controlplane.core.ids import NodeName
-from evertrain.controlplane.core.sight import Lost, Seen, Unknown, sight
-from evertrain.controlplane.core.state import Gang, Job, Member
+from evertrain.controlplane.core.sight import Lookout, Lost, Seen, Unknown
+from evertrain.controlplane.core.state import OVER, Gang, Job, Member, Muster
 
 ECHOES = (
     "connection closed by peer",
@@ -51,14 +51,14 @@ class Damage:
 
 
 def inspect(draft: Draft, job: Job, gang: Gang) -> Damage:
-    """Look at every member that has not finished. Asks for probes, and to be woken, where that would tell more."""
+    """Look at the members that are not plainly at work. Asks for probes, and to be woken, where that tells more."""
+    muster = draft.state.musters[job.name]
+    lookout = Lookout(draft, job, gang, muster)
     lost: dict[NodeName, str] = {}
     unknown: dict[NodeName, Unknown] = {}
     failures: dict[NodeName, _Failure] = {}
-    for member in gang.members:
-        if member.node in gang.finished or member.node in gang.yielded:
-            continue
-        match sight(draft, job, gang, member):
+    for member in _suspects(draft, gang, muster):
+        match lookout.sight(member):
             case Lost(reason=reason):
                 lost[member.node] = reason
             case Unknown() as state:
@@ -84,6 +84,21 @@ def inspect(draft: Draft, job: Job, gang: Gang) -> Damage:
     )
 
 
+def _suspects(draft: Draft, gang: Gang, muster: Muster) -> list[Member]:
+    """Members that may be lost or broken, in group rank order. Asks to be woken when all must have started."""
+    nodes = dict(muster.troubled)
+    if len(muster.started) < len(gang.members):
+        waited_s = draft.now - gang.formed_at
+        if waited_s < draft.policy.start_timeout_s:
+            draft.wake_in(draft.policy.start_timeout_s - waited_s)
+        else:
+            nodes |= dict.fromkeys(node for node in muster.seats if node not in muster.started)
+    if not nodes:
+        return []
+    left = {*gang.finished, *gang.yielded}
+    return [gang.members[seat] for seat in sorted(muster.seats[node] for node in nodes if node not in left)]
+
+
 @dataclass(frozen=True, slots=True)
 class _Failure:
     """Why a connected member does not run the generation. ``own``: its workers failed, not what is under them."""
@@ -93,7 +108,7 @@ class _Failure:
 
 
 def _failure(draft: Draft, job: Job, gang: Gang, member: Member) -> _Failure | None:
-    status, contact = draft.status(job, member.node), draft.state.contact(member.node)
+    status, contact = draft.status(job, member.node), draft.contact(member.node)
     if contact.reported and (status is None or status.launcher_id != member.launcher_id):
         # The launcher that the generation was formed with; a new one in its place would meet a broken gang.
         told = contact.launchers.get(job.id)
@@ -103,15 +118,13 @@ def _failure(draft: Draft, job: Job, gang: Gang, member: Member) -> _Failure | N
         if status.group is GroupState.FAILED:
             why = f": {status.error}" if status.error else ""
             return _Failure(f"workers on {member.node} failed{why}", own=True)
-        if status.group in {GroupState.STOPPED, GroupState.STOPPING}:
+        if status.group in OVER:
             return _Failure(f"workers on {member.node} were stopped", own=True)
         if status.group is not GroupState.NONE:
             return None
-    waited_s = draft.now - gang.formed_at
-    if waited_s >= draft.policy.start_timeout_s:
+    if draft.now - gang.formed_at >= draft.policy.start_timeout_s:
         text = f"{member.node} did not start its workers within {draft.policy.start_timeout_s:.0f} s"
         return _Failure(text, own=False)
-    draft.wake_in(draft.policy.start_timeout_s - waited_s)
     return None
 
 

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from itertools import islice
 
 from evertrain.contract.launch import LauncherState
 from evertrain.controlplane.core.damage import Damage, inspect
 from evertrain.controlplane.core.draft import Draft
 from evertrain.controlplane.core.ids import Instant, JobName, NodeName, later
-from evertrain.controlplane.core.intake import take_in
-from evertrain.controlplane.core.placement import form, natural, obstacle, ready, usable, whole
+from evertrain.controlplane.core.intake import attached, take_in
+from evertrain.controlplane.core.placement import form, obstacle, ready, usable, usable_of, whole
 from evertrain.controlplane.core.sight import Unknown
 from evertrain.controlplane.core.state import Gang, Job, JobState
 
@@ -43,7 +44,7 @@ def _cancelling(draft: Draft, job: Job) -> None:
     assert job.cancel is not None, "only a cancelled job is cancelling"
     why = f": {job.cancel.reason}" if job.cancel.reason else ""
     held = [node for node in job.reserved if draft.status(job, node) is not None]
-    stopping = [node for node in held if draft.state.contact(node).connected]
+    stopping = [node for node in held if draft.contact(node).connected]
     if stopping:
         names = ", ".join(stopping[:8])
         draft.put_job(
@@ -76,7 +77,7 @@ def _place(draft: Draft, job: Job) -> None:
 
 
 def _start_when_ready(draft: Draft, job: Job, chosen: list[NodeName]) -> None:
-    prepared = [node for node in chosen if ready(draft, job, node)]
+    prepared = ready(draft, job, chosen)
     waited_s = draft.now - job.reserved_at
     patience_s = job.spec.prepare_timeout_s
     if len(prepared) == len(chosen) or (waited_s >= patience_s and whole(job, len(prepared))):
@@ -91,7 +92,7 @@ def _start_when_ready(draft: Draft, job: Job, chosen: list[NodeName]) -> None:
             form(draft, job, members, reason=because, state=JobState.RECOVERING, broke_at=last.ended_at)
         return
     if waited_s >= patience_s:
-        late = [node for node in chosen if node not in prepared]
+        late = _without(chosen, prepared)
         _end(
             draft,
             job,
@@ -100,27 +101,30 @@ def _start_when_ready(draft: Draft, job: Job, chosen: list[NodeName]) -> None:
         )
         return
     draft.wake_in(patience_s - waited_s)
-    missing = ", ".join(node for node in chosen if node not in prepared)
+    missing = ", ".join(_without(chosen, prepared))
     draft.enter(job, JobState.PLACING, f"launchers get ready on {missing}; {len(prepared)} of {len(chosen)} are")
+
+
+def _without(nodes: Iterable[NodeName], those: Iterable[NodeName]) -> list[NodeName]:
+    those = set(those)
+    return [node for node in nodes if node not in those]
 
 
 def _wait(draft: Draft, job: Job, nodes: list[NodeName]) -> None:
     spec = job.spec
-    obstacles = [
-        f"{node} {why}" for node in sorted(draft.state.nodes, key=natural) if (why := obstacle(draft, job, node))
-    ]
-    why = "; ".join(obstacles[:6]) or "no other node is registered"
+    obstacles = (f"{node} {why}" for node in draft.state.names if (why := obstacle(draft, job, node)))
+    why = "; ".join(islice(obstacles, 6)) or "no other node is registered"
     multiple = f" (a multiple of {spec.nodes.multiple_of})" if spec.nodes.multiple_of > 1 else ""
     reason = f"needs {spec.nodes.min} nodes{multiple}, {len(nodes)} can be had: {why}"
     # A job that never ran holds nothing while it waits, so that two of them can't starve each other.
-    reserved = tuple(node for node in job.reserved if node in nodes) if job.generation else ()
+    able = set(nodes)
+    reserved = tuple(node for node in job.reserved if node in able) if job.generation else ()
     state = JobState.SUSPENDED if job.generation else JobState.QUEUED
     draft.enter(replace(job, reserved=reserved, reserved_at=NEVER), state, reason)
 
 
 def _broken_launchers(draft: Draft, job: Job, nodes: Iterable[NodeName]) -> dict[NodeName, str]:
-    statuses = {node: draft.status(job, node) for node in nodes}
-    return {node: s.error for node, s in statuses.items() if s is not None and s.state is LauncherState.BROKEN}
+    return {node: s.error for node, s in draft.statuses(job, nodes) if s.state is LauncherState.BROKEN}
 
 
 # -- with a gang ------------------------------------------------------------------
@@ -128,17 +132,22 @@ def _broken_launchers(draft: Draft, job: Job, nodes: Iterable[NodeName]) -> dict
 
 def _keep(draft: Draft, job: Job, gang: Gang) -> None:
     damage = inspect(draft, job, gang)
-    left = {*gang.finished, *gang.yielded}
-    if set(gang.nodes) <= set(gang.finished):
+    if len(gang.finished) == len(gang.members):
         _end(draft, job, JobState.SUCCEEDED, f"all {len(gang.members)} nodes finished in generation {gang.generation}")
     elif damage.broken:
         _recover(draft, job, gang, damage)
-    elif set(gang.nodes) <= left:
+    elif _all_left(gang):
         _reform(draft, job, gang)
     elif gang.yielding_since:
         _await_yield(draft, job, gang)
     else:
         _improve(draft, job, gang, damage)
+
+
+def _all_left(gang: Gang) -> bool:
+    # Counted first: most gangs that are looked at have lost nobody yet.
+    most = len(gang.finished) + len(gang.yielded)
+    return most >= len(gang.members) and len({*gang.finished, *gang.yielded}) == len(gang.members)
 
 
 # -- a broken gang ----------------------------------------------------------------
@@ -157,7 +166,7 @@ def _recover(draft: Draft, job: Job, gang: Gang, damage: Damage) -> None:
         _end(draft, replace(job, gang=None), JobState.FAILED, f"{damage.cause}; {verdict}")
         return
     survivors = [node for node in gang.nodes if node not in damage.lost and node not in damage.unknown]
-    able = [node for node in survivors if ready(draft, job, node) and not _draining(draft, node)]
+    able = [node for node in ready(draft, job, survivors) if not _draining(draft, node)]
     held = tuple(node for node in job.reserved if node not in damage.lost and node not in damage.unknown)
     job = replace(job, reserved=held)
     size = whole(job, len(able))
@@ -195,7 +204,7 @@ def _close(draft: Draft, job: Job, reason: str) -> Job:
     """Write down that the present generation is over."""
     gang = job.gang
     assert gang is not None, "only a gang can be over"
-    steps = [s.step for n in gang.nodes if (s := draft.status(job, n)) is not None and s.generation == gang.generation]
+    steps = [s.step for _, s in draft.statuses(job, gang.nodes) if s.generation == gang.generation]
     last = max([*steps, job.history[-1].first_step, gang.restore_step])
     entry = replace(job.history[-1], ended=reason, ended_at=draft.now, last_step=last)
     return replace(job, history=(*job.history[:-1], entry), best_step=max(job.best_step, last))
@@ -213,7 +222,7 @@ def _charge(job: Job, gang: Gang, damage: Damage, draft: Draft) -> Job:
     if damage.lost or refused or not damage.own:
         return job
     entry = job.history[-1]
-    if entry.last_step == 0 and not _attached(draft, job, gang):
+    if entry.last_step == 0 and not attached(draft, job, gang):
         # A script that reports no steps may have made progress or not; the count of failures bounds it.
         return replace(job, failures=job.failures + 1)
     advanced = entry.last_step > max((each.last_step for each in job.history[:-1]), default=0)
@@ -230,8 +239,13 @@ def _exhausted(job: Job) -> str:
 
 
 def _draining(draft: Draft, node: NodeName) -> bool:
-    known = draft.state.nodes.get(node)
-    return known is not None and known.cordon is not None
+    return node in draft.state.cordoned
+
+
+def _leaving(draft: Draft, job: Job) -> list[NodeName]:
+    """Members that are to go, in group rank order."""
+    seats = draft.state.musters[job.name].seats
+    return sorted((node for node in draft.state.cordoned if node in seats), key=seats.__getitem__)
 
 
 # -- a healthy gang ---------------------------------------------------------------
@@ -239,7 +253,7 @@ def _draining(draft: Draft, node: NodeName) -> bool:
 
 def _improve(draft: Draft, job: Job, gang: Gang, damage: Damage) -> None:
     """Leave nodes that are drained, take nodes that are free; both after a save, at a step boundary."""
-    leaving = [node for node in gang.nodes if _draining(draft, node)]
+    leaving = _leaving(draft, job)
     if leaving:
         _leave(draft, job, gang, leaving)
         return
@@ -248,7 +262,7 @@ def _improve(draft: Draft, job: Job, gang: Gang, damage: Damage) -> None:
     unseen = "; ".join(f"{node}: {state.reason}" for node, state in damage.unknown.items())
     if gang.running:
         reason = f"{len(gang.members)} nodes, generation {gang.generation}" + (f"; {unseen}" if unseen else "")
-        job = draft.put_job(replace(job, reason=reason))
+        job = draft.enter(job, job.state, reason)
         if not unseen:
             _grow(draft, job, gang)
 
@@ -257,15 +271,12 @@ def _leave(draft: Draft, job: Job, gang: Gang, leaving: list[NodeName]) -> None:
     cordons = [node.cordon for name in leaving if (node := draft.state.nodes[name]).cordon is not None]
     reason = f"{', '.join(leaving)} drained by {cordons[0].by}: {cordons[0].reason}"
     deadline = min((each.deadline for each in cordons if each.deadline), default=NEVER)
-    if _attached(draft, job, gang) and (not deadline or draft.now < deadline):
+    saves = attached(draft, job, gang)
+    if saves and (not deadline or draft.now < deadline):
         _ask_to_yield(draft, job, gang, reason)
         return
-    unsaved = "its deadline passed" if _attached(draft, job, gang) else "the job does not use the trainer library"
+    unsaved = "its deadline passed" if saves else "the job does not use the trainer library"
     _reform(draft, job, gang, f"{reason}; stopped without a save: {unsaved}")
-
-
-def _attached(draft: Draft, job: Job, gang: Gang) -> bool:
-    return any(s is not None and s.attached for s in (draft.status(job, node) for node in gang.nodes))
 
 
 def _ask_to_yield(draft: Draft, job: Job, gang: Gang, reason: str) -> None:
@@ -276,7 +287,7 @@ def _ask_to_yield(draft: Draft, job: Job, gang: Gang, reason: str) -> None:
 
 
 def _await_yield(draft: Draft, job: Job, gang: Gang) -> None:
-    leaving = [node for node in gang.nodes if _draining(draft, node)]
+    leaving = _leaving(draft, job)
     deadlines = [c.deadline for n in leaving if (c := draft.state.nodes[n].cordon) is not None and c.deadline]
     deadline = min([*deadlines, later(gang.yielding_since, draft.policy.yield_timeout_s)])
     if draft.now < deadline:
@@ -296,15 +307,11 @@ def _await_yield(draft: Draft, job: Job, gang: Gang) -> None:
 
 
 def _grow(draft: Draft, job: Job, gang: Gang) -> None:
-    nodes = usable(draft, job)
-    broken = _broken_launchers(draft, job, nodes)
-    able = [node for node in nodes if node not in broken]
-    size = whole(job, len(able))
-    if size <= len(gang.members) or draft.now < job.grow_not_before or not _attached(draft, job, gang):
+    joining = _joining(draft, job, gang)
+    if not joining or draft.now < job.grow_not_before or not attached(draft, job, gang):
         _release(draft, job, gang)
         return
-    wanted = [*gang.nodes, *(node for node in able if node not in gang.nodes)][:size]
-    joining = wanted[len(gang.members) :]
+    wanted = [*gang.nodes, *joining]
     if set(wanted) != set(job.reserved):
         # Their launchers import torch while the gang goes on training.
         draft.tell(
@@ -317,13 +324,30 @@ def _grow(draft: Draft, job: Job, gang: Gang) -> None:
     ran_s = draft.now - gang.formed_at
     if ran_s < draft.policy.grow_after_s:
         draft.wake_in(draft.policy.grow_after_s - ran_s)
-    elif all(ready(draft, job, node) for node in joining):
+    elif len(ready(draft, job, joining)) == len(joining):
         _ask_to_yield(draft, job, gang, f"{', '.join(joining)} joins")
+
+
+def _joining(draft: Draft, job: Job, gang: Gang) -> list[NodeName]:
+    """Nodes by which the gang can become larger: those that get ready for it, then free ones."""
+    size = len(gang.members)
+    if whole(job, job.spec.nodes.max) <= size:
+        return []
+    seats = draft.state.musters[job.name].seats
+    held = [node for node in job.reserved if node not in seats] if len(job.reserved) > size else []
+    others = [*usable_of(draft, job, held), *usable_of(draft, job, draft.state.idle)]
+    able = _without(others, _broken_launchers(draft, job, others))
+    if whole(job, size + len(able)) <= size:
+        return []
+    # Only now, since it walks the gang: a member that could not be had anew is not counted.
+    fit = usable_of(draft, job, seats)
+    fit = _without(fit, _broken_launchers(draft, job, fit))
+    return able[: max(0, whole(job, len(fit) + len(able)) - size)]
 
 
 def _release(draft: Draft, job: Job, gang: Gang) -> None:
     """Hold no more than the gang."""
-    if set(job.reserved) != set(gang.nodes):
+    if len(job.reserved) != len(gang.members):
         draft.put_job(replace(job, reserved=gang.nodes))
 
 
@@ -334,11 +358,11 @@ def _reform(draft: Draft, job: Job, gang: Gang, reason: str = "") -> None:
     able = [
         node
         for node in dict.fromkeys((*gang.nodes, *job.reserved))
-        if not _draining(draft, node) and draft.state.contact(node).connected
+        if not _draining(draft, node) and draft.contact(node).connected
     ]
-    prepared = [node for node in able if ready(draft, job, node)]
+    prepared = ready(draft, job, able)
     if size := whole(job, len(prepared)):
-        released = tuple(node for node in job.reserved if node in prepared)
+        released = tuple(_without(job.reserved, _without(job.reserved, prepared)))
         form(
             draft,
             replace(closed, reserved=released),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from functools import lru_cache
 from typing import NewType
 
 JobName = NewType("JobName", str)
@@ -20,3 +22,10 @@ Instant = NewType("Instant", float)
 def later(instant: Instant, seconds: float) -> Instant:
     """The instant ``seconds`` after ``instant``."""
     return Instant(instant + seconds)
+
+
+@lru_cache(maxsize=1 << 16)
+def natural(name: str) -> tuple[tuple[tuple[int, str], ...], str]:
+    """Sort key by which n2 comes before n10; no two names share one."""
+    parts = re.split(r"(\d+)", name)
+    return tuple((int(part), "") if part.isdecimal() else (-1, part) for part in parts if part), name

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from evertrain.contract.launch import CheckpointNotice, GroupState, LauncherStatus, ProcessExit
 from evertrain.controlplane.core.draft import Draft
-from evertrain.controlplane.core.ids import Generation, NodeName
+from evertrain.controlplane.core.ids import Generation, NodeName, natural
 from evertrain.controlplane.core.state import (
     Checkpoint,
     CheckpointState,
+    Gang,
     GenerationHistory,
     Job,
     JobState,
@@ -17,24 +19,36 @@ from evertrain.controlplane.core.state import (
 )
 
 PROVABLE = frozenset({CheckpointState.COMMITTED, CheckpointState.VERIFIED})
+GOOD = PROVABLE | {CheckpointState.PROVEN}
+LEFT = (GroupState.SUCCEEDED, GroupState.YIELDED)
+"""A group that is over as it should be."""
 
 
 def take_in(draft: Draft, job: Job) -> Job:
-    """The job with everything its nodes told of the present generation written down."""
+    """The job with all that is news of its nodes written down."""
     gang = job.gang
     if gang is None:
         return job
-    for node in gang.nodes:
-        status = draft.status(job, node)
-        if status is None:
-            continue
+    news = _news(draft, job)
+    seats = draft.state.musters[job.name].seats
+    seated = {node: status for node, status in news.items() if node in seats}
+    for node, status in seated.items():
         for notice in status.notices:
             if notice.generation == gang.generation:  # what an older generation says has no effect
                 job = _notice(draft, job, notice, node)
-        if status.generation == gang.generation:
-            job = _group(job, node, status)
-    job = _exits(draft, job)
+    left = {node: status.group for node, status in seated.items() if status.generation == gang.generation}
+    job = _leave(job, left)
+    job = _exits(draft, job, news.values())
     return draft.put_job(_advance(draft, job))
+
+
+def _news(draft: Draft, job: Job) -> dict[NodeName, LauncherStatus]:
+    """What the job's nodes have to say that belongs into its record: members in group rank order, then the others."""
+    told = draft.statuses(job, draft.news(job))
+    found = {node: s for node, s in told if s.notices or s.exits or s.group in LEFT}
+    seats = draft.state.musters[job.name].seats
+    order = sorted(found, key=lambda node: (seats.get(node, len(seats)), natural(node)))
+    return {node: found[node] for node in order}
 
 
 def _notice(draft: Draft, job: Job, notice: CheckpointNotice, node: NodeName) -> Job:
@@ -75,17 +89,16 @@ def _expire(job: Job, records_max: int) -> Job:
     The trainer keeps the newest ``keep`` and what it restored from; the same
     rule is applied here, so that nothing is restored from a removed directory.
     """
-    good = [each for each in job.checkpoints if each.state in PROVABLE | {CheckpointState.PROVEN}]
+    good = [each for each in job.checkpoints if each.state in GOOD]
     kept = {each.path for each in good[-max(1, job.spec.checkpoint.keep) :]}
     if job.gang is not None:
         kept.add(job.gang.restore_path)
     marked = tuple(
-        replace(each, state=CheckpointState.EXPIRED) if each in good and each.path not in kept else each
+        replace(each, state=CheckpointState.EXPIRED) if each.state in GOOD and each.path not in kept else each
         for each in job.checkpoints
     )
-    return replace(
-        job, checkpoints=tuple(each for each in marked if each.path in kept or each in marked[-records_max:])
-    )
+    old = marked[:-records_max]
+    return replace(job, checkpoints=(*(each for each in old if each.path in kept), *marked[-records_max:]))
 
 
 def _refused(draft: Draft, job: Job, notice: CheckpointNotice, node: NodeName) -> Job:
@@ -113,26 +126,31 @@ def _save_failed(draft: Draft, job: Job, notice: CheckpointNotice) -> Job:
     return replace(job, history=(*job.history[:-1], replace(history, save_failed=note)))
 
 
-def _group(job: Job, node: NodeName, status: LauncherStatus) -> Job:
+def _leave(job: Job, groups: Mapping[NodeName, GroupState]) -> Job:
+    """Note the members whose workers are done, or have left as asked."""
     gang = job.gang
     assert gang is not None, "groups belong to a gang"
-    if status.group is GroupState.SUCCEEDED and node not in gang.finished:
-        return replace(job, gang=replace(gang, finished=(*gang.finished, node)))
-    if status.group is GroupState.YIELDED and node not in gang.yielded:
-        return replace(job, gang=replace(gang, yielded=(*gang.yielded, node)))
-    return job
+    done = [node for node, group in groups.items() if group is GroupState.SUCCEEDED]
+    gone = [node for node, group in groups.items() if group is GroupState.YIELDED]
+    if not done and not gone:
+        return job
+    finished, yielded = dict.fromkeys((*gang.finished, *done)), dict.fromkeys((*gang.yielded, *gone))
+    if len(finished) == len(gang.finished) and len(yielded) == len(gang.yielded):
+        return job
+    return replace(job, gang=replace(gang, finished=tuple(finished), yielded=tuple(yielded)))
 
 
-def _exits(draft: Draft, job: Job) -> Job:
+def _exits(draft: Draft, job: Job, news: Collection[LauncherStatus]) -> Job:
     """Note bad exits of the last two generations: reports of the others often come after the next is formed."""
+    if not any(status.exits for status in news):
+        return job
     history = list(job.history)
     for at in range(max(0, len(history) - 2), len(history)):
         entry = history[at]
         known = {(each.rank, each.pid) for each in entry.exits}
         found: list[ProcessExit] = list(entry.exits)
-        for node in job.reserved:
-            status = draft.status(job, node)
-            if status is None or status.generation != entry.generation:
+        for status in news:
+            if status.generation != entry.generation:
                 continue
             bad = (each for each in status.exits if each.code != 0 and (each.rank, each.pid) not in known)
             found += bad
@@ -146,26 +164,27 @@ def _advance(draft: Draft, job: Job) -> Job:
     """Note that the generation runs, and its first completed step."""
     gang = job.gang
     assert gang is not None, "only a gang advances"
-    statuses = [draft.status(job, node) for node in gang.nodes]
-    present = [each for each in statuses if each is not None and each.generation == gang.generation]
-    if len(present) < len(statuses):
-        return job
-    started = all(each.group is not GroupState.NONE for each in present)
-    attached = any(each.attached for each in present)
-    stepped = all(each.phases.first_step_s > 0 for each in present)
-    if started and not gang.running and (stepped or not attached):
+    muster = draft.state.musters[job.name]
+    started, stepped = (len(marked) == len(gang.members) for marked in (muster.started, muster.stepped))
+    if started and not gang.running and (stepped or not attached(draft, job, gang)):
         job = replace(job, gang=replace(gang, running=True))
         if job.state in {JobState.STARTING, JobState.RECOVERING, JobState.RESIZING} and not gang.yielding_since:
             job = draft.enter(job, JobState.RUNNING, f"{len(gang.members)} nodes, generation {gang.generation}")
     entry = job.history[-1]
     if stepped and entry.first_step == 0:
-        job = _first_step(draft, job, entry, present)
+        job = _first_step(draft, job, entry)
     return job
 
 
-def _first_step(draft: Draft, job: Job, entry: GenerationHistory, present: list[LauncherStatus]) -> Job:
+def attached(draft: Draft, job: Job, gang: Gang) -> bool:
+    """Whether a worker uses the trainer library: it can save and leave."""
+    return any(status.attached for _, status in draft.statuses(job, (member.node for member in gang.members)))
+
+
+def _first_step(draft: Draft, job: Job, entry: GenerationHistory) -> Job:
     gang = job.gang
     assert gang is not None, "a first step belongs to a gang"
+    present = [status for _, status in draft.statuses(job, gang.nodes)]
     phases = measure(present, total_s=draft.now - (gang.broke_at or gang.formed_at))
     step = max(min(each.step for each in present), gang.restore_step + 1)
     noted = replace(entry, first_step=step, phases=phases)

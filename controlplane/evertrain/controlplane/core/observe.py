@@ -27,18 +27,18 @@ from evertrain.controlplane.core.state import Cancel, Contact, Cordon, Job, JobS
 def observe(draft: Draft, event: Event) -> None:
     """Write ``event`` down in the draft."""
     match event:
-        case LeadershipBegan():
-            _leadership(draft, event)
-        case NodeRegistered():
-            _registered(draft, event)
         case NodeReported():
             _reported(draft, event)
+        case NodeRegistered():
+            _registered(draft, event)
+        case LeadershipBegan():
+            _leadership(draft, event)
         case NodeOutOfSight():
             _out_of_sight(draft, event)
         case NodeProbed():
             _probed(draft, event)
         case TimerFired():
-            pass
+            draft.agenda.add_waiting()
         case JobSubmitted():
             _submitted(draft, event)
         case CancelAsked():
@@ -52,12 +52,12 @@ def observe(draft: Draft, event: Event) -> None:
 
 
 def _leadership(draft: Draft, event: LeadershipBegan) -> None:
-    draft.state = replace(draft.state, term=event.term, led_since=event.at, contacts=draft.state.contacts.__class__())
+    draft.begin_term(event.term, event.at)
     draft.tell("leader.began", f"coordinator {event.address} leads with term {event.term}")
 
 
 def _registered(draft: Draft, event: NodeRegistered) -> None:
-    known, contact = draft.state.nodes.get(event.node), draft.state.contacts.get(event.node)
+    known, contact = draft.node(event.node), draft.heard(event.node)
     if known is not None and known.identity != event.identity and contact is not None and contact.connected:
         text = (
             f"node name {event.node} is held by another agent that is connected (from {known.address}); "
@@ -94,15 +94,15 @@ def _registered(draft: Draft, event: NodeRegistered) -> None:
 
 
 def _reported(draft: Draft, event: NodeReported) -> None:
-    contact = draft.state.contacts.get(event.node)
+    contact = draft.heard(event.node)
     if contact is None or contact.session != event.session:
         return  # the words of a session that another one has replaced
     launchers = {status.job: status for status in event.launchers}
-    draft.put_contact(event.node, replace(contact, launchers=launchers, reported=True))
+    draft.put_contact(event.node, contact.heard(launchers))
 
 
 def _out_of_sight(draft: Draft, event: NodeOutOfSight) -> None:
-    contact = draft.state.contacts.get(event.node)
+    contact = draft.heard(event.node)
     if contact is None or contact.session != event.session or not contact.connected:
         return
     draft.put_contact(
@@ -112,7 +112,7 @@ def _out_of_sight(draft: Draft, event: NodeOutOfSight) -> None:
 
 
 def _probed(draft: Draft, event: NodeProbed) -> None:
-    contact = draft.state.contact(event.target)
+    contact = draft.contact(event.target)
     # An answer about an earlier absence says nothing of this one.
     if not contact.connected and event.since == contact.since:
         probed = {**contact.probed, event.prober: Probed(verdict=event.verdict, at=event.at)}
@@ -172,7 +172,7 @@ def _cancel(draft: Draft, event: CancelAsked) -> None:
 def _drain(draft: Draft, event: DrainAsked) -> None:
     if _repeated(draft, event.request_id):
         return
-    node = draft.state.nodes.get(event.node)
+    node = draft.node(event.node)
     if node is None:
         text = f"no node named {event.node}; see `ctl nodes`"
         draft.answer(event.request_id, event.node, Refusal.NOT_FOUND, text)
@@ -187,7 +187,7 @@ def _drain(draft: Draft, event: DrainAsked) -> None:
 def _undrain(draft: Draft, event: UndrainAsked) -> None:
     if _repeated(draft, event.request_id):
         return
-    node = draft.state.nodes.get(event.node)
+    node = draft.node(event.node)
     if node is None:
         text = f"no node named {event.node}; see `ctl nodes`"
         draft.answer(event.request_id, event.node, Refusal.NOT_FOUND, text)

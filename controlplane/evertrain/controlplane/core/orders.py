@@ -31,9 +31,9 @@ def orders_for(state: State, node: NodeName) -> tuple[JobOrder, ...]:
     if job.ended or job.cancel is not None:
         return ()
     gang = job.gang
-    if gang is None or node not in gang.nodes:
+    at = None if gang is None else state.musters[job.name].seats.get(node)
+    if gang is None or at is None:
         return (JobOrder(job=job.id, generation=job.generation, desired=Desired.PREPARE, spec=job.spec),)
-    at = gang.nodes.index(node)
     place = GangPlace(
         group_rank=at,
         group_world_size=len(gang.members),

@@ -30,6 +30,6 @@ def _running(state: State, job: Job) -> str:
     size, most = len(job.gang.members), job.spec.nodes.max
     if size == most:
         return "runs to its end; after a failure it resumes from its newest checkpoint"
-    if not any(s is not None and s.attached for s in (state.status(job, node) for node in job.gang.nodes)):
+    if not any(s is not None and s.attached for s in (state.status(job, each.node) for each in job.gang.members)):
         return f"stays at {size} nodes: it does not use the trainer library, so it cannot save and grow to {most}"
     return f"grows towards {most} nodes when others can be had, after a save at a step boundary"

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from evertrain.contract.launch import LauncherState
 from evertrain.controlplane.core.draft import Draft
-from evertrain.controlplane.core.ids import Generation, Instant, NodeName
+from evertrain.controlplane.core.ids import Generation, Instant, NodeName, natural
 from evertrain.controlplane.core.state import (
     Checkpoint,
     CheckpointState,
@@ -22,14 +21,9 @@ from evertrain.controlplane.core.state import (
 RESTORABLE = frozenset({CheckpointState.COMMITTED, CheckpointState.VERIFIED, CheckpointState.PROVEN})
 
 
-def natural(node: str) -> tuple[tuple[int, str], ...]:
-    """Sort key by which n2 comes before n10."""
-    return tuple((int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", node) if part)
-
-
 def obstacle(draft: Draft, job: Job, node: NodeName) -> str:
     """Why ``job`` cannot use ``node`` now, in plain words; empty when it can."""
-    known, contact = draft.state.nodes[node], draft.state.contact(node)
+    known, contact = draft.state.nodes[node], draft.contact(node)
     if not contact.connected:
         return f"out of sight ({contact.cause})"
     if not contact.reported:
@@ -39,11 +33,10 @@ def obstacle(draft: Draft, job: Job, node: NodeName) -> str:
     holder = draft.state.holders.get(node)
     if holder is not None and holder != job.name:
         return f"held by job {holder}"
-    others = sorted(
-        name for name, each in contact.launchers.items() if name != job.id and each.state is not LauncherState.ABSENT
-    )
+    job_id = job.id
+    others = [n for n, each in contact.launchers.items() if n != job_id and each.state is not LauncherState.ABSENT]
     if others:
-        return f"still stopping {others[0]}"
+        return f"still stopping {min(others)}"
     spec = job.spec
     if known.slots < spec.nproc_per_node:
         return f"has {known.slots} slots, {spec.nproc_per_node} are needed"
@@ -55,8 +48,12 @@ def obstacle(draft: Draft, job: Job, node: NodeName) -> str:
 
 def usable(draft: Draft, job: Job) -> list[NodeName]:
     """Nodes the job can use: those it holds first, then the free ones by name."""
-    free = [node for node in draft.state.nodes if not obstacle(draft, job, node)]
-    return sorted(free, key=lambda node: (node not in job.reserved, natural(node)))
+    return [*usable_of(draft, job, job.reserved), *usable_of(draft, job, draft.state.idle)]
+
+
+def usable_of(draft: Draft, job: Job, nodes: Iterable[NodeName]) -> list[NodeName]:
+    """Those of ``nodes`` that the job can use, by name."""
+    return sorted((node for node in nodes if not obstacle(draft, job, node)), key=natural)
 
 
 def whole(job: Job, count: int) -> int:
@@ -66,12 +63,10 @@ def whole(job: Job, count: int) -> int:
     return size if size >= nodes.min else 0
 
 
-def ready(draft: Draft, job: Job, node: NodeName) -> bool:
-    """The node's launcher can run workers at once, and the gang's store if it comes first."""
-    status = draft.status(job, node)
-    if status is None or not draft.state.contact(node).connected:
-        return False
-    return status.state is LauncherState.READY and status.master_port != 0
+def ready(draft: Draft, job: Job, nodes: Iterable[NodeName]) -> list[NodeName]:
+    """Those of ``nodes`` whose launcher can run workers at once, and the gang's store if it comes first."""
+    told = draft.statuses(job, (node for node in nodes if draft.contact(node).connected))
+    return [node for node, status in told if status.state is LauncherState.READY and status.master_port != 0]
 
 
 def newest_checkpoint(job: Job) -> Checkpoint | None:
@@ -82,10 +77,7 @@ def newest_checkpoint(job: Job) -> Checkpoint | None:
 
 def form(draft: Draft, job: Job, nodes: Sequence[NodeName], *, reason: str, state: JobState, broke_at: Instant) -> Job:
     """The next generation on ``nodes``, all of which are :func:`ready`. Stable ranks: who stays keeps its order."""
-    before = () if job.gang is None else job.gang.nodes
-    order = {node: at for at, node in enumerate(before)}
-    ranked = sorted(nodes, key=lambda node: (order.get(node, len(order)), natural(node)))
-    members = tuple(_member(draft, job, node, at) for at, node in enumerate(ranked))
+    members = _seated(draft, job, nodes)
     first = draft.status(job, members[0].node)
     assert first is not None, "form() takes nodes that are ready"
     checkpoint = newest_checkpoint(job)
@@ -122,7 +114,7 @@ def form(draft: Draft, job: Job, nodes: Sequence[NodeName], *, reason: str, stat
         generation=generation,
         gang=gang,
         last_nodes=gang.nodes,
-        reserved=tuple(dict.fromkeys((*ranked, *job.reserved))),
+        reserved=tuple(dict.fromkeys((*gang.nodes, *job.reserved))),
         steps_lost=job.steps_lost + entry.steps_lost,
         history=(*job.history, entry)[-draft.policy.history_max :],
     )
@@ -130,20 +122,27 @@ def form(draft: Draft, job: Job, nodes: Sequence[NodeName], *, reason: str, stat
     return draft.enter(job, state, reason)
 
 
+def _seated(draft: Draft, job: Job, nodes: Iterable[NodeName]) -> tuple[Member, ...]:
+    before = {} if job.gang is None else {member.node: member for member in job.gang.members}
+    chosen = dict.fromkeys(nodes)
+    stay = [node for node in before if node in chosen]
+    ranked = [*stay, *sorted((node for node in chosen if node not in before), key=natural)]
+    members = []
+    for at, (node, status) in enumerate(draft.statuses(job, ranked)):
+        member = Member(
+            node=node,
+            rank_first=at * job.spec.nproc_per_node,
+            address=draft.state.nodes[node].address,
+            probe_port=status.probe_port,
+            launcher_id=status.launcher_id,
+        )
+        # The old one where it is the same: what is unchanged stays the same object, and is compared at once.
+        members.append(member if before.get(node) != member else before[node])
+    return tuple(members)
+
+
 def describe(gang: Gang, entry: GenerationHistory) -> str:
     """Members and resume point, in words."""
     nodes = ", ".join(gang.nodes[:8]) + (" ..." if len(gang.nodes) > 8 else "")
     start = f"resumes from step {gang.restore_step}" if gang.restore_path else "starts from step 0"
     return f"{entry.nodes} nodes ({nodes}), {entry.world_size} workers, {start}"
-
-
-def _member(draft: Draft, job: Job, node: NodeName, at: int) -> Member:
-    status, known = draft.status(job, node), draft.state.nodes[node]
-    assert status is not None, "form() takes nodes that are ready"
-    return Member(
-        node=node,
-        rank_first=at * job.spec.nproc_per_node,
-        address=known.address,
-        probe_port=status.probe_port,
-        launcher_id=status.launcher_id,
-    )

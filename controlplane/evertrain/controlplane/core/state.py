@@ -2,20 +2,23 @@
 
 ``Job``, ``Node`` and ``Request`` are durable: a change of them is committed
 before anything is done about it. ``Contact`` is what nodes tell; it lives in the
-leader's memory, and a new leader hears it again from the agents.
+leader's memory, and a new leader hears it again from the agents. Indexes say
+which of all these matter, so that nobody walks all nodes to find the few: they
+are derived, never stored, and put right with every change.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from bisect import insort
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from immutables import Map
+from immutables import Map, MapMutation
 
 from evertrain.contract.jobspec import JobSpec
-from evertrain.contract.launch import LauncherState, LauncherStatus, ProcessExit
-from evertrain.controlplane.core.ids import Generation, Instant, JobId, JobName, NodeName, Term
+from evertrain.contract.launch import GroupState, LauncherState, LauncherStatus, ProcessExit
+from evertrain.controlplane.core.ids import Generation, Instant, JobId, JobName, NodeName, Term, natural
 
 
 class JobState(StrEnum):
@@ -260,6 +263,77 @@ class Contact:
     probed_at: Instant = Instant(0.0)
     """When probes were last asked for."""
 
+    def as_open_as(self, other: Contact) -> bool:
+        """Whether a job that does not hold the node could have it just as before."""
+        return self.connected is other.connected and self.reported is other.reported and self.cause == other.cause
+
+    def heard(self, launchers: Mapping[str, LauncherStatus]) -> Contact:
+        """With a report. Spelt out: it is made once for each report, and ``replace`` takes twice as long."""
+        return Contact(
+            connected=self.connected,
+            since=self.since,
+            cause=self.cause,
+            session=self.session,
+            launchers=launchers,
+            reported=True,
+            probed=self.probed,
+            probed_at=self.probed_at,
+        )
+
+
+UNHEARD = Contact(connected=False, since=Instant(0.0))
+OVER = (GroupState.FAILED, GroupState.STOPPED, GroupState.STOPPING)
+"""A group that was running and is not to the end."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Muster:
+    """Which members of a gang a decision has to look at. Derived from the gang and from what its nodes told."""
+
+    seats: Mapping[NodeName, int]
+    """Each member's place in the gang. Made with the generation and never changed."""
+    troubled: Map[NodeName, None] = Map()
+    """Out of sight, without the launcher they were seated with, or with a group that is over."""
+    started: Map[NodeName, None] = Map()
+    """With a group of this generation."""
+    stepped: Map[NodeName, None] = Map()
+    """With a step of this generation completed by all ranks."""
+
+    def looked_at(self, job: Job, nodes: Iterable[NodeName], contacts: Map[NodeName, Contact]) -> Muster:
+        """This muster with what is now seen of ``nodes``; those that are not members are passed over."""
+        gang, job_id = job.gang, job.id
+        assert gang is not None, "only a gang has a muster"
+        generation, members, seats = gang.generation, gang.members, self.seats
+        troubled, started, stepped = self.troubled.mutate(), self.started.mutate(), self.stepped.mutate()
+        for node in nodes:
+            seat = seats.get(node)
+            if seat is None:
+                continue
+            contact = contacts.get(node, UNHEARD)
+            status = told_of(contact, job_id)
+            gone = contact.reported and (status is None or status.launcher_id != members[seat].launcher_id)
+            runs = steps = over = False
+            if status is not None and status.generation == generation:
+                runs, over = status.group is not GroupState.NONE, status.group in OVER
+                steps = status.phases.first_step_s > 0
+            for marked, wanted in (troubled, gone or over or not contact.connected), (started, runs), (stepped, steps):
+                if wanted != (node in marked):
+                    _mark(marked, node, wanted)
+        return Muster(seats=seats, troubled=troubled.finish(), started=started.finish(), stepped=stepped.finish())
+
+
+def _mark(marked: MapMutation[NodeName, None], node: NodeName, wanted: bool) -> None:
+    if wanted:
+        marked[node] = None
+    else:
+        marked.pop(node, None)
+
+
+def told_of(contact: Contact, job: JobId) -> LauncherStatus | None:
+    """What a node last told of its launcher for ``job``; None: it has none."""
+    status = contact.launchers.get(job)
+    return None if status is None or status.state is LauncherState.ABSENT else status
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class State:
@@ -274,8 +348,21 @@ class State:
     sequence: int = 0
     """Number of the newest event."""
     contacts: Map[NodeName, Contact] = Map()
+    wakes: Map[JobName, Instant] = Map()
+    """When a job is to be decided again though nothing was heard that concerns it. Not durable."""
+
+    # -- indexes ----------------------------------------------------------------------
     holders: Map[NodeName, JobName] = Map()
-    """Which job holds a node; derived from the jobs."""
+    """Which job holds a node."""
+    idle: Map[NodeName, None] = Map()
+    """Registered nodes that no job holds."""
+    cordoned: Map[NodeName, None] = Map()
+    names: tuple[NodeName, ...] = ()
+    """Registered nodes, n2 before n10."""
+    live: tuple[JobName, ...] = ()
+    """Jobs that have not ended, oldest first."""
+    musters: Map[JobName, Muster] = Map()
+    """Of each gang."""
 
     def contact(self, node: NodeName) -> Contact:
         """What is seen of ``node``; a node not heard of in this term is out of sight since its start."""
@@ -284,24 +371,109 @@ class State:
     def status(self, job: Job, node: NodeName) -> LauncherStatus | None:
         """What ``node`` last told of its launcher for ``job``; None: it has none."""
         contact = self.contacts.get(node)
-        status = None if contact is None else contact.launchers.get(job.id)
-        return None if status is None or status.state is LauncherState.ABSENT else status
-
-    def live_jobs(self) -> Iterator[Job]:
-        """Jobs that have not ended, oldest first."""
-        return iter(sorted((job for job in self.jobs.values() if not job.ended), key=_seniority))
+        return None if contact is None else told_of(contact, job.id)
 
     def with_job(self, job: Job) -> State:
-        """This state with ``job`` put in, ``holders`` kept true."""
+        """This state with ``job`` put in, the indexes kept true."""
         before = self.jobs.get(job.name)
-        holders = self.holders
-        if before is not None and before.reserved != job.reserved:
-            for node in set(before.reserved) - set(job.reserved):
-                holders = holders.delete(node)
+        jobs = self.jobs.set(job.name, job)
+        state = replace(self, jobs=jobs, musters=self._musters(before, job))
+        if (before is not None and not before.ended) != (not job.ended):
+            others = (name for name in self.live if name != job.name)
+            live = others if job.ended else (*others, job.name)
+            state = replace(state, live=tuple(sorted(live, key=lambda name: _seniority(jobs[name]))))
+        held = () if before is None else before.reserved
+        return state if held is job.reserved or held == job.reserved else state._handed_over(job, held)
+
+    def _musters(self, before: Job | None, job: Job) -> Map[JobName, Muster]:
+        if job.gang is None:
+            return self.musters.delete(job.name) if job.name in self.musters else self.musters
+        if before is None or before.gang is None or before.gang.generation != job.gang.generation:
+            return self.musters.set(job.name, self._mustered(job, job.gang))
+        return self.musters
+
+    def _mustered(self, job: Job, gang: Gang) -> Muster:
+        seats = {member.node: seat for seat, member in enumerate(gang.members)}
+        return Muster(seats=seats).looked_at(job, seats, self.contacts)
+
+    def _handed_over(self, job: Job, held: Iterable[NodeName]) -> State:
+        kept, wanted = set(held), set(job.reserved)
+        holders, idle = self.holders.mutate(), self.idle.mutate()
+        for node in held:
+            if node not in wanted:
+                del holders[node]
+                _mark(idle, node, node in self.nodes)
         for node in job.reserved:
-            if holders.get(node) != job.name:
-                holders = holders.set(node, job.name)
-        return replace(self, jobs=self.jobs.set(job.name, job), holders=holders)
+            if node not in kept:
+                holders[node] = job.name
+                _mark(idle, node, False)
+        return replace(self, holders=holders.finish(), idle=idle.finish())
+
+    def with_node(self, node: Node) -> State:
+        """This state with ``node`` put in, the indexes kept true."""
+        cordoned = self.cordoned.mutate()
+        _mark(cordoned, node.name, node.cordon is not None)
+        state = replace(self, nodes=self.nodes.set(node.name, node), cordoned=cordoned.finish())
+        if node.name in self.nodes:
+            return state
+        names, idle = list(self.names), self.idle.mutate()
+        insort(names, node.name, key=natural)
+        _mark(idle, node.name, node.name not in self.holders)
+        return replace(state, names=tuple(names), idle=idle.finish())
+
+    def with_contacts(self, seen: Mapping[NodeName, Contact]) -> State:
+        """This state with what is now seen of some nodes, the indexes kept true. Decides nothing: no job is told."""
+        state = replace(self, contacts=self.contacts.update(seen))
+        for name in dict.fromkeys(self.holders[node] for node in seen if node in self.holders):
+            state = state.with_read(self.jobs[name], seen)
+        return state
+
+    def with_read(self, job: Job, nodes: Iterable[NodeName]) -> State:
+        """This state with the job's muster true again after something else was seen of ``nodes``."""
+        before = self.musters.get(job.name)
+        if before is None:
+            return self
+        return replace(self, musters=self.musters.set(job.name, before.looked_at(job, nodes, self.contacts)))
+
+    def durable(self) -> State:
+        """What a new leader finds of this state."""
+        kept = State(
+            cluster_id=self.cluster_id,
+            jobs=self.jobs,
+            nodes=self.nodes,
+            requests=self.requests,
+            sequence=self.sequence,
+        )
+        return kept.indexed()
+
+    def begun(
+        self,
+        *,
+        term: Term,
+        led_since: Instant,
+        sequence: int,
+        contacts: Mapping[NodeName, Contact],
+        wakes: Mapping[JobName, Instant],
+    ) -> State:
+        """This state in the midst of a leadership, with all that is not durable: to repeat decisions of it."""
+        there = replace(
+            self, term=term, led_since=led_since, sequence=sequence, contacts=Map(contacts), wakes=Map(wakes)
+        )
+        return there.indexed()
+
+    def indexed(self) -> State:
+        """This state with its indexes made from scratch."""
+        live = [job for job in self.jobs.values() if not job.ended]
+        holders = {node: job.name for job in self.jobs.values() for node in job.reserved}
+        return replace(
+            self,
+            holders=Map(holders),
+            idle=Map({node: None for node in self.nodes if node not in holders}),
+            cordoned=Map({node.name: None for node in self.nodes.values() if node.cordon is not None}),
+            names=tuple(sorted(self.nodes, key=natural)),
+            live=tuple(job.name for job in sorted(live, key=_seniority)),
+            musters=Map({job.name: self._mustered(job, job.gang) for job in live if job.gang is not None}),
+        )
 
 
 def _seniority(job: Job) -> tuple[float, str]:
@@ -332,4 +504,7 @@ def check_invariants(state: State) -> None:
             assert not job.reserved, f"{job.name}: {job.state} and yet holds {job.reserved}"
         generations = [entry.generation for entry in job.history]
         assert generations == sorted(set(generations)), f"{job.name}: generations {generations}"
-    assert dict(state.holders) == held, "holders is not what the jobs say"
+    afresh = state.indexed()
+    for index in ("holders", "idle", "cordoned", "names", "live", "musters"):
+        found, wanted = getattr(state, index), getattr(afresh, index)
+        assert found == wanted, f"{index} says {found}, and the jobs, nodes and contacts {wanted}"

@@ -13,8 +13,7 @@ from evertrain.api.v1 import operator_pb2, operator_pb2_grpc
 from evertrain.contract.jobspec import JobSpec
 from evertrain.contract.version import version
 from evertrain.controlplane.core.events import CancelAsked, DrainAsked, JobSubmitted, UndrainAsked
-from evertrain.controlplane.core.ids import JobName, NodeName
-from evertrain.controlplane.core.placement import natural
+from evertrain.controlplane.core.ids import JobName, NodeName, natural
 from evertrain.controlplane.core.state import ENDED, Job, JobState, State
 from evertrain.controlplane.server import convert
 from evertrain.controlplane.server.context import Context, abort_not_leading, abort_refused, leader_or_abort

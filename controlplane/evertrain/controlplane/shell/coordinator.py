@@ -11,6 +11,7 @@ from evertrain.controlplane.core.policy import Policy
 from evertrain.controlplane.shell.clock import Clock
 from evertrain.controlplane.shell.leader import Leader, NotLeading
 from evertrain.controlplane.shell.mirror import Mirror
+from evertrain.controlplane.shell.recording import NoRecorder, Recorder
 from evertrain.controlplane.store.api import Fenced, LeaseLost, Store
 
 log = structlog.get_logger(__name__)
@@ -19,13 +20,23 @@ log = structlog.get_logger(__name__)
 class Coordinator:
     """Holds the present leadership, if any, for the servers to use."""
 
-    def __init__(self, *, store: Store, clock: Clock, rng: Random, address: str, policy: Policy) -> None:
+    def __init__(
+        self,
+        *,
+        store: Store,
+        clock: Clock,
+        rng: Random,
+        address: str,
+        policy: Policy,
+        recorder: Recorder | None = None,
+    ) -> None:
         self.store = store
         self.clock = clock
         self.address = address
         self.mirror = Mirror(store, clock)
         self._policy = policy
         self._rng = rng
+        self._recorder = recorder or NoRecorder()
         self._leader: Leader | None = None
 
     @property
@@ -50,6 +61,7 @@ class Coordinator:
             rng=self._rng,
             address=self.address,
             policy=self._policy,
+            recorder=self._recorder,
         )
         log.info("elected", term=leadership.term)
         try:

@@ -80,14 +80,14 @@ def read_cluster(records: Mapping[Key, bytes]) -> Cluster | None:
 
 def read_state(snapshot: Snapshot, cluster: Cluster) -> State:
     """The durable part of the state. Raises RecordError."""
-    state = State(cluster_id=cluster.cluster_id)
+    jobs: dict[JobName, Job] = {}
     nodes: dict[NodeName, Node] = {}
     requests: dict[str, Request] = {}
     sequence = 0
     for key, value in snapshot.records.items():
         match key.kind:
             case Kind.JOB:
-                state = state.with_job(read_job(key, value))
+                jobs[JobName(key.name)] = read_job(key, value)
             case Kind.NODE:
                 nodes[NodeName(key.name)] = read_node(key, value)
             case Kind.REQUEST:
@@ -96,14 +96,10 @@ def read_state(snapshot: Snapshot, cluster: Cluster) -> State:
                 sequence = max(sequence, int(key.name))
             case Kind.CLUSTER:
                 pass
-    return State(
-        cluster_id=state.cluster_id,
-        jobs=state.jobs,
-        holders=state.holders,
-        nodes=Map(nodes),
-        requests=Map(requests),
-        sequence=sequence,
+    durable = State(
+        cluster_id=cluster.cluster_id, jobs=Map(jobs), nodes=Map(nodes), requests=Map(requests), sequence=sequence
     )
+    return durable.indexed()
 
 
 def newest_instant(snapshot: Snapshot) -> Instant:
