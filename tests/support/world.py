@@ -80,6 +80,8 @@ class Engine:
     answers: dict[str, Answer] = field(default_factory=dict)
     attached: bool = True
     launcher_error: str = ""
+    slow_launchers: set[str] = field(default_factory=set)
+    """Nodes on which no launcher ever gets ready."""
     _wakes: list[float] = field(default_factory=list)
     _requests: int = 0
 
@@ -221,11 +223,16 @@ class Engine:
             launcher_id=f"{node.name}-L{node.started}",
             pid=1,
             term=1,
-            state=LauncherState.BROKEN if self.launcher_error else LauncherState.READY,
+            state=self._launcher_state(node),
             error=self.launcher_error,
             master_port=20_000,
             probe_port=30_000,
         )
+
+    def _launcher_state(self, node: SimNode) -> LauncherState:
+        if self.launcher_error:
+            return LauncherState.BROKEN
+        return LauncherState.WARMING if node.name in self.slow_launchers else LauncherState.READY
 
     def _saved(self, status: LauncherStatus, generation: int, at_step: int) -> LauncherStatus:
         notice = CheckpointNotice(
@@ -357,6 +364,11 @@ class World(Engine):
     def job(self, name: str = "job") -> Job:
         """The job as the core has it."""
         return self.state.jobs[JobName(name)]
+
+    def members(self, name: str = "job") -> tuple[str, ...]:
+        """The nodes of the job's gang, in group rank order; none without a gang."""
+        gang = self.job(name).gang
+        return () if gang is None else gang.nodes
 
     def story(self) -> list[str]:
         """All that was told, as text."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
 
 class Phase(StrEnum):
@@ -50,6 +51,10 @@ class Progress:
     """The latest that the worker read: of this step or of one a moment ago."""
     tokens: int | None = None
     """Tokens (or samples) consumed by the whole job up to and including ``step``."""
+
+
+WITNESSES: Final = 3
+"""Nodes that tell of a commit, the first ones of the gang: the word must outlive the node of rank 0."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -220,6 +220,7 @@ def test_same_failure_without_a_new_step_stops_the_job() -> None:
         if world.job().ended:
             break
         world.fail_worker("n1", code=1, message="ValueError: bad")
+        world.advance(60)
     job = world.job()
     assert job.state is JobState.FAILED
     assert "3 generations in a row completed no new step" in job.reason
@@ -232,6 +233,7 @@ def test_script_that_reports_no_steps_is_bounded_by_its_failures_alone() -> None
     world.submit(a_spec(retry=RetryPolicy(max_failures=4)))
     for _ in range(4):
         world.fail_worker("n1")
+        world.advance(70)
     assert world.job().state is JobState.RUNNING
     world.fail_worker("n1")
     assert world.job().reason.endswith("failure 5 of the job's own processes, 4 are allowed")
@@ -283,6 +285,8 @@ def test_script_without_the_library_is_drained_without_a_save_and_not_grown() ->
     world = World(attached=False)
     world.add("n1", "n2", "n3")
     world.submit()
+    assert world.job().state is JobState.STARTING, "its workers may still say hello"
+    world.advance(5)
     assert world.job().state is JobState.RUNNING
     world.drain("n2")
     assert world.job().gang.nodes == ("n1", "n3")  # type: ignore[union-attr]

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from evertrain.contract import environ
+from evertrain.contract.beacon import WITNESSES
 
 
 class BadEnvironment(ValueError):
@@ -28,6 +29,7 @@ class Settings:
     generation: int = 0
     rank: int = 0
     local_rank: int = 0
+    group_rank: int = 0
     world_size: int = 1
     checkpoint_dir: str = ""
     checkpoint_every_steps: int = 0
@@ -48,6 +50,7 @@ class Settings:
             generation=_int(env, environ.GENERATION, 0),
             rank=_int(env, "RANK", 0),
             local_rank=_int(env, "LOCAL_RANK", 0),
+            group_rank=_int(env, "GROUP_RANK", 0),
             world_size=_int(env, "WORLD_SIZE", 1, least=1),
             checkpoint_dir=env.get(environ.CHECKPOINT_DIR, "") or checkpoint_dir,
             checkpoint_every_steps=_int(env, environ.CHECKPOINT_EVERY, 0),
@@ -60,6 +63,11 @@ class Settings:
     def managed(self) -> bool:
         """A launcher started this worker: which checkpoint to restore is its order's decision, not ours."""
         return bool(self.beacon)
+
+    @property
+    def witness(self) -> bool:
+        """This worker tells its launcher of commits; a few do, so that a commit is known when the node of one dies."""
+        return self.local_rank == 0 and self.group_rank < WITNESSES
 
     @property
     def checkpoint_root(self) -> Path | None:

@@ -164,8 +164,9 @@ class JobState:
         finally:
             self._enter(Phase.TRAINING, step)
         self._parent = Candidate(path=str(committed.path), digest=committed.digest)
-        if self.peers.rank == 0:
+        if self._settings.witness:
             self._tell_success(step, committed, self._clock() - began)
+        if self.peers.rank == 0:
             self._retain()
         return True
 

@@ -25,6 +25,7 @@ from evertrain.controlplane.core.policy import Policy
 from evertrain.controlplane.core.state import Verdict
 from evertrain.controlplane.shell.coordinator import Coordinator
 from evertrain.controlplane.shell.leader import Leader, NotLeading
+from evertrain.controlplane.shell.mirror import Mirror
 from evertrain.controlplane.shell.sessions import HEARTBEAT_S, SILENT_AFTER_S, NodeSession, Orders, Outgoing
 
 
@@ -148,6 +149,11 @@ class CoordinatorHost:
             self._led = leader.term
             self._record.add(Led(self.name, leader.term))
         return leader
+
+    @property
+    def mirror(self) -> Mirror | None:
+        """What it shows of the store; None while the process doesn't exist."""
+        return None if self._coordinator is None else self._coordinator.mirror
 
     def start(self) -> None:
         """Start the process unless it runs."""

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import hashlib
 from collections import deque
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from typing import TypeAlias
 
 from evertrain.controlplane.core.commands import Answer
 from evertrain.controlplane.core.events import OperatorRequest
-from evertrain.controlplane.store.api import Write
+from evertrain.controlplane.store.api import Key, Write
 
 LINES_MAX = 20_000
 
@@ -45,6 +45,15 @@ class Acknowledged:
     coordinator: str
     term: int
     revision: int
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A coordinator read all records."""
+
+    coordinator: str
+    revision: int
+    records: Mapping[Key, bytes] = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +132,15 @@ class OrderObeyed:
     term: int
     generation: int
     desired: str
+    launcher_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class OrdersRefused:
+    """An agent took no notice of orders, because they are stale or of another cluster."""
+
+    node: str
+    why: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,6 +233,7 @@ Observation: TypeAlias = (
     Led
     | Committed
     | Acknowledged
+    | Loaded
     | Ordered
     | Asked
     | Answered
@@ -223,6 +242,7 @@ Observation: TypeAlias = (
     | WorkersStarted
     | WorkersEnded
     | OrderObeyed
+    | OrdersRefused
     | Trained
     | Restored
     | CheckpointRefused
@@ -273,5 +293,5 @@ def say(observation: Observation) -> str:
             f"Committed {observation.coordinator} term={observation.term} revision={observation.revision} "
             f"{observation.digest} {keys}"
         )
-    told = " ".join(f"{each.name}={getattr(observation, each.name)!r}" for each in fields(observation))
+    told = " ".join(f"{each.name}={getattr(observation, each.name)!r}" for each in fields(observation) if each.repr)
     return f"{type(observation).__name__} {told}".rstrip()

@@ -58,8 +58,12 @@ class SimLauncher:
         self.alive = True
         self.stopped = 0
         """Faults under which the launcher process itself does nothing (SIGSTOP)."""
+        self.went_on_at: float | None = None
+        """When it last went on after it had been stopped."""
         self.gang: Gang | None = None
         self._fence = (0, 0)
+        self._waiting: list[GangOrder] = []
+        """Orders that came while it was stopped."""
         self.status = LauncherStatus(
             job=job,
             launcher_id=f"{node}-L{number}",
@@ -75,10 +79,15 @@ class SimLauncher:
 
     def obey(self, order: GangOrder) -> None:
         """Take an order; an older one than was obeyed before has no effect."""
+        if self.stopped:
+            self._waiting.append(order)
+            return
         if not self.alive or (order.term, order.generation) < self._fence:
             return
         self._fence = (order.term, order.generation)
-        self._site.history.add(OrderObeyed(self.node, self.job, order.term, order.generation, str(order.desired)))
+        self._site.history.add(
+            OrderObeyed(self.node, self.job, order.term, order.generation, str(order.desired), self.status.launcher_id)
+        )
         self.status = replace(self.status, term=order.term)
         match order.desired:
             case Desired.PREPARE:
@@ -189,6 +198,16 @@ class SimLauncher:
             workers = self.gang.workers
             workers.frozen = max(0, workers.frozen + change)
             self.gang.training.disturbed()
+
+    def stop(self, change: int) -> None:
+        """SIGSTOP (+1) or SIGCONT (-1) of the launcher's own process; its workers go on meanwhile."""
+        self.stopped += change
+        if not self.stopped:
+            self.went_on_at = self._site.now()
+            waiting, self._waiting = self._waiting, []
+            for order in waiting:
+                self.obey(order)
+            self.tell()
 
     def slow_down(self, factor: float) -> None:
         """Its workers take ``factor`` times as long for a step, until they are replaced."""

@@ -44,11 +44,8 @@ class _JumpingSelector(selectors.BaseSelector):
         return self._keys
 
 
-_numbers = count()
-
-
 class _Numbered:
-    """Hashed by order of creation, not by address: sets of it have the same order in every run."""
+    """Hashed by order of creation in its loop, not by address: sets of it have the same order in every run."""
 
     _number: int
 
@@ -57,14 +54,14 @@ class _Numbered:
 
 
 class _SimTask(_Numbered, asyncio.Task[Any]):
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        self._number = next(_numbers)
+    def __init__(self, *args: Any, number: int, **kwargs: Any) -> None:
+        self._number = number
         super().__init__(*args, **kwargs)
 
 
 class _SimFuture(_Numbered, asyncio.Future[Any]):
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        self._number = next(_numbers)
+    def __init__(self, *args: Any, number: int, **kwargs: Any) -> None:
+        self._number = number
         super().__init__(*args, **kwargs)
 
 
@@ -73,9 +70,10 @@ class SimLoop(asyncio.SelectorEventLoop):
 
     def __init__(self) -> None:
         self._jumping = _JumpingSelector()
+        self._numbers = count()
         super().__init__(self._jumping)
         self._clock_resolution = 1e-6  # a timer reached up to rounding is due
-        self.set_task_factory(lambda loop, coro, **rest: _SimTask(coro, loop=loop, **rest))
+        self.set_task_factory(lambda loop, coro, **rest: _SimTask(coro, loop=loop, number=next(self._numbers), **rest))
 
     def time(self) -> float:
         """Virtual seconds since the loop was made."""
@@ -83,7 +81,7 @@ class SimLoop(asyncio.SelectorEventLoop):
 
     def create_future(self) -> asyncio.Future[Any]:
         """A future that hashes the same in every run."""
-        return _SimFuture(loop=self)
+        return _SimFuture(loop=self, number=next(self._numbers))
 
 
 def run(main: Callable[[], Coroutine[Any, Any, T]]) -> T:

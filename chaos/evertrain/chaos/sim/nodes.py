@@ -8,7 +8,7 @@ session that ended is sought again with backoff and full jitter.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import assert_never
@@ -27,13 +27,14 @@ from evertrain.chaos.sim.coordinators import (
     Stream,
     Welcome,
 )
-from evertrain.chaos.sim.launchers import SimLauncher
+from evertrain.chaos.sim.history import OrdersRefused
+from evertrain.chaos.sim.launchers import Gang, SimLauncher
 from evertrain.chaos.sim.network import Pipe
 from evertrain.chaos.sim.process import Process
 from evertrain.chaos.sim.site import Site
 from evertrain.chaos.sim.training import Training
 from evertrain.contract.jobspec import JobSpec
-from evertrain.contract.launch import LauncherStatus
+from evertrain.contract.launch import GangOrder, LauncherStatus
 from evertrain.controlplane.core.commands import Answer
 from evertrain.controlplane.core.ids import NodeName
 from evertrain.controlplane.core.state import Verdict
@@ -54,6 +55,9 @@ class Disk:
 
     journal: agent.Memory = field(default_factory=agent.Memory)
     unwritable: int = 0
+    """Faults under which nothing can be written."""
+    watch: Callable[[bool], None] | None = None
+    """Called before (False) and after (True) each write of the journal."""
 
 
 class SimNode:
@@ -85,6 +89,7 @@ class SimNode:
         self.agent: SimAgent | None = None
         self._trainings = trainings
         self._started = 0
+        self._frozen = 0
 
     @property
     def address(self) -> str:
@@ -95,7 +100,7 @@ class SimNode:
 
     def start_agent(self) -> None:
         """Start the agent unless one runs or there is no power."""
-        if self.powered and self.agent is None:
+        if self.powered and self.agent is None and not self._frozen:
             self.agent = SimAgent(self)
             self.agent.start()
 
@@ -124,6 +129,32 @@ class SimNode:
             self.boots += 1
             self.site.later(BOOT_S * self.site.rng("boots").uniform(0.5, 1.5), self.start_agent)
 
+    def freeze(self) -> Callable[[], None]:
+        """Everything on it stands still: a stuck kernel, a machine that is being migrated. Returns what ends it."""
+        here, launchers = self.agent, tuple(self.launchers.values())
+        gangs = [each.gang for each in launchers if each.gang is not None]
+        self._frozen += 1
+        self._stand_still(+1, here, launchers, gangs)
+
+        def thaw() -> None:
+            self._frozen -= 1
+            self._stand_still(-1, here, launchers, gangs)
+            self.start_agent()
+
+        return thaw
+
+    @staticmethod
+    def _stand_still(
+        change: int, here: SimAgent | None, launchers: Sequence[SimLauncher], gangs: Sequence[Gang]
+    ) -> None:
+        for gang in gangs:
+            gang.workers.frozen += change
+            gang.training.disturbed()
+        for launcher in launchers:
+            launcher.stop(change)
+        if here is not None:
+            here.stop(change)
+
     # -- launchers ------------------------------------------------------------------------------
 
     def start_launcher(self, action: agent.StartLauncher) -> SimLauncher:
@@ -147,7 +178,7 @@ class SimNode:
 
     def probed(self, launcher_id: str) -> Verdict | None:
         """What a connection to a launcher's probe port finds; None: no answer comes."""
-        if not self.powered:
+        if not self.powered or self._frozen:
             return None
         for each in self.launchers.values():
             if each.status.launcher_id == launcher_id and each.alive:
@@ -171,7 +202,9 @@ class SimAgent:
         self._nonce = 0
         self.stream: Stream | None = None
         self._opened_at = 0.0
-        self._turn = self._rng.randrange(1_000)
+        self._round: deque[str] = deque()
+        """Coordinators still to be tried before the next pause."""
+        self._tried: dict[str, None] = {}
         self._attempt = 0
         self._failures = 0
         self._first = ""
@@ -244,9 +277,10 @@ class SimAgent:
             nonce = f"{self._node.boots}-{self._rng.getrandbits(32):08x}-{self._nonce}"
             decision = core.step(self.state, self._inbox.popleft(), nonce=nonce)
             self.state = decision.state
-            if not self._node.disk.unwritable:
-                self._node.disk.journal = self.state.memory
-            for action in decision.actions:
+            self._write_journal()
+            for note in decision.notes:
+                self._site.history.add(OrdersRefused(self._node.name, note))
+            for action in decision.actions if self.alive else ():
                 self._act(action)
         self._working = False
         facts = core.facts(self.state)
@@ -254,19 +288,38 @@ class SimAgent:
             self._facts = facts
             self.report()
 
+    def _write_journal(self) -> None:
+        disk = self._node.disk
+        if disk.unwritable or disk.journal == self.state.memory:
+            return
+        if disk.watch is not None:
+            disk.watch(False)
+        if self.alive:
+            disk.journal = self.state.memory
+            if disk.watch is not None:
+                disk.watch(True)
+
     def _act(self, action: agent.Action) -> None:
         match action:
             case agent.StartLauncher(job=job, owner=owner):
                 self._node.start_launcher(action)
                 self._soon(partial(self._adopt, job, owner))
-            case agent.SendOrder(job=job, order=order) | agent.StopLauncher(job=job, order=order):
-                launcher = self._launcher(job)
+            case agent.SendOrder(job=job, order=order):
+                self._send(job, order)
+            case agent.StopLauncher(job=job, order=order, kill_after_s=kill_after_s):
+                launcher = self._send(job, order)
                 if launcher is not None:
-                    self._site.later(LOCAL_S, partial(launcher.obey, order))
+                    self._later(kill_after_s, partial(launcher.die, "killed: it did not end in time"))
             case agent.Sweep(job=job, owner=owner):
                 self._soon(partial(self.post, agent.Swept(job=job, owner=owner)))
             case _:
                 assert_never(action)
+
+    def _send(self, job: str, order: GangOrder) -> SimLauncher | None:
+        launcher = self._launcher(job)
+        if launcher is not None:
+            self._site.later(LOCAL_S, partial(launcher.obey, order))
+        return launcher
 
     def _launcher(self, job: str) -> SimLauncher | None:
         record = self.state.record(job)
@@ -301,12 +354,20 @@ class SimAgent:
             self.stream.up.send(Report(launchers=core.statuses(self.state)))
 
     def _connect(self) -> None:
-        names = list(self._node.coordinators)
-        name = self._first or names[self._turn % len(names)]
-        self._first, self._turn = "", self._turn + 1
-        host = self._node.coordinators[name]
+        """Try each coordinator once, and whom they name as leader, until there is a session."""
+        names = self._node.coordinators
+        self._round = deque(dict.fromkeys((self._first, *names) if self._first else names))
+        self._tried = {}
+        self._try_next()
+
+    def _try_next(self) -> None:
         self._attempt += 1
-        attempt = self._attempt
+        if not self._round:
+            self._again()
+            return
+        attempt, name = self._attempt, self._round.popleft()
+        self._tried[name] = None
+        host = self._node.coordinators[name]
         who = Introduction(
             node=NodeName(self._node.name),
             identity=f"id-{self._node.name}",
@@ -330,11 +391,10 @@ class SimAgent:
     def _failed(self, attempt: int) -> None:
         """This attempt came to nothing, unless it did meanwhile."""
         if attempt == self._attempt and self.stream is None:
-            self._again()
+            self._try_next()
 
     def _again(self) -> None:
         self._failures += 1
-        self._attempt += 1
         pause_s = self._rng.uniform(0.0, min(BACKOFF_S_MAX, BACKOFF_S_MIN * 2.0 ** min(self._failures, 16)))
         self._later(pause_s, self._connect)
 
@@ -343,12 +403,13 @@ class SimAgent:
             return
         match answer:
             case NotLeader(leader=leader):
-                self._first = leader if leader in self._node.coordinators else ""
-                self._again()
+                if leader in self._node.coordinators and leader not in self._tried:
+                    self._round = deque([leader, *(each for each in self._round if each != leader)])
+                self._try_next()
             case Answer():
-                self._again()
+                self._try_next()
             case Welcome() if core.refusal(self.state.memory, answer.cluster_id, answer.term):
-                self._again()
+                self._try_next()
             case Welcome():
                 self._open(coordinator, answer)
 

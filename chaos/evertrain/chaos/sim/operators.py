@@ -45,7 +45,7 @@ class Desk:
             answer = await self._try(name, request)
             if isinstance(answer, Answer):
                 self._site.history.add(Answered(request.request_id, name, answer))
-                del self.open[request.request_id]
+                self.open.pop(request.request_id, None)  # unless the same request was sent twice
                 return answer
             name = "" if answer is None else answer.leader
             if not name:

@@ -66,6 +66,8 @@ class SimClock:
         self._process = process
         self._loop = asyncio.get_running_loop()
         self._drift = drift
+        self._ahead_s = 0.0
+        """What earlier drifts have gained."""
         self.offset_s = offset_s
         """Of the wall clock; a step changes it."""
 
@@ -75,7 +77,12 @@ class SimClock:
 
     def monotonic(self) -> float:
         """Seconds, at this machine's pace."""
-        return self._loop.time() * (1.0 + self._drift)
+        return self._loop.time() * (1.0 + self._drift) + self._ahead_s
+
+    def drift_more(self, drift: float) -> None:
+        """Run faster by ``drift`` (a share) from now on; no second is lost or repeated."""
+        self._ahead_s -= self._loop.time() * drift
+        self._drift += drift
 
     async def sleep(self, seconds: float) -> None:
         """Wait; longer while the process is stopped."""

@@ -7,11 +7,11 @@ late or lost has an unknown outcome, and may land after its sender gave up.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from random import Random
 
-from evertrain.chaos.sim.history import Acknowledged, Committed, History, Line
+from evertrain.chaos.sim.history import Acknowledged, Committed, History, Line, Loaded
 from evertrain.chaos.sim.network import Network
 from evertrain.chaos.sim.process import Process, SimClock
 from evertrain.controlplane.store import codec
@@ -29,7 +29,7 @@ from evertrain.controlplane.store.api import (
 from evertrain.controlplane.store.commits import check_address
 from evertrain.controlplane.store.lease import Lease
 from evertrain.controlplane.store.memory import MemoryLeadership, MemoryServer, MemoryStore
-from evertrain.controlplane.store.waits import Bell, Clock, wait_at_most
+from evertrain.controlplane.store.waits import Bell, Clock
 
 ETCD = "etcd"
 """Its name on the network."""
@@ -45,7 +45,7 @@ class SimServer(MemoryServer):
         self._record = history
         self.rng = rng
         self.freed = Bell()
-        """Rings when the leadership is given up or revoked."""
+        """Rings when nobody leads any more, or a store may be reached again."""
         self.outages = 0
         """Faults under which nothing can be read or written."""
         self.quota_full = 0
@@ -55,6 +55,8 @@ class SimServer(MemoryServer):
         self.unknown = 0.0
         """Chance that a write's answer is lost."""
         self.stores: list[SimStore] = []
+        self.arriving: Callable[[str], None] | None = None
+        """Called with a coordinator's name when a write of it has arrived and is not yet applied."""
 
     def apply(self, writes: Sequence[Write], *, term: Term, known: int) -> Revision:
         """Commit, and write down that it was."""
@@ -81,6 +83,25 @@ class SimServer(MemoryServer):
     def acknowledged(self, coordinator: str, term: Term, revision: Revision) -> None:
         """A coordinator learned that its write is in."""
         self._record.add(Acknowledged(coordinator, term, revision))
+
+    def loaded(self, coordinator: str, snapshot: Snapshot) -> None:
+        """A coordinator read all records."""
+        self._record.add(Loaded(coordinator, snapshot.revision, snapshot.records))
+
+    def elect(self, address: str) -> Term:
+        """Begin the next term, and watch its lease."""
+        term = super().elect(address)
+        self._expire(term)
+        return term
+
+    def _expire(self, term: Term) -> None:
+        """Ring when the lease of ``term`` has run out. One timer for a lease, however often it is renewed."""
+        holder = self.holder()
+        if holder is None:
+            self.freed.ring()
+        elif holder.leader.term == term:
+            left_s = holder.deadline - self.clock.monotonic()
+            asyncio.get_running_loop().call_later(left_s, self._expire, term)
 
     def release(self, term: Term) -> None:
         """The holder resigned."""
@@ -147,8 +168,8 @@ class SimStore(MemoryStore):
             if self.away:
                 await server.freed.coming().wait()
             elif holder is not None:
-                left_s = holder.deadline - server.clock.monotonic()
-                await wait_at_most(server.freed.coming(), left_s, self._clock)
+                await server.freed.coming().wait()
+                await self._travel()
             else:
                 break
         sent_at = self._clock.monotonic()
@@ -165,7 +186,9 @@ class SimStore(MemoryStore):
     async def load(self) -> Snapshot:
         """See Store."""
         await self._travel()
-        return await super().load()
+        snapshot = await super().load()
+        self._etcd.loaded(self._process.name, snapshot)
+        return snapshot
 
     async def commit(self, writes: Sequence[Write], leadership: Leadership) -> Revision:
         """See Store."""
@@ -185,6 +208,8 @@ class SimStore(MemoryStore):
             await self._clock.sleep(ANSWER_DEADLINE_S)
             raise OutcomeUnknown("etcd did not answer in time")
         await self._clock.sleep(there_s)
+        if self._etcd.arriving is not None:
+            self._etcd.arriving(self._process.name)
         if self.away:
             raise OutcomeUnknown("the request to etcd was cut short")
         revision = await super().commit(writes, leadership)

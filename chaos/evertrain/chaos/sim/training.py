@@ -14,6 +14,7 @@ from enum import Enum, auto
 from evertrain.chaos.sim.history import CheckpointRefused, CheckpointRemoved, CheckpointSaved, Restored, Trained
 from evertrain.chaos.sim.site import Program, Site
 from evertrain.chaos.sim.storage import STORAGE, Condition, Stored
+from evertrain.contract.beacon import WITNESSES
 from evertrain.contract.exits import WorkerExit
 from evertrain.contract.jobspec import JobSpec
 from evertrain.contract.launch import CheckpointNotice, GangPlace
@@ -128,11 +129,15 @@ class Training:
     def ask_to_yield(self) -> None:
         """Save at the next step boundary and leave."""
         if not self._yield_asked:
+            if self._part is Part.STEPPING:
+                # Before the next milestone changes: what was done until now was done on the way to the old one.
+                self._base, self._stepping_since = self._done_until_now(), self._site.now()
             self._yield_asked = True
             self.disturbed()
 
     def _complete(self) -> bool:
-        return len(self._members) == self._first_member().place.group_world_size
+        members = self._members
+        return bool(members) and len(members) == self._first_member().place.group_world_size
 
     # -- meeting and restoring --------------------------------------------------------------
 
@@ -241,19 +246,23 @@ class Training:
             self._timer = self._site.later(1.0, self._saved)
             self._expect_timeout()
             return
-        first = self._first_member()
+        told = self._ring()
         if why := storage.refusal():
             notice = CheckpointNotice(kind="failed", generation=self._generation, step=self._base, reason=why)
+            told = told[:1]
         else:
             notice = self._put(storage.put(self._job, self._base, self._generation))
-        first.notices.append(notice)
+            told = told[:WITNESSES]
+        for each in told:
+            each.notices.append(notice)
         self._cancel()
         self._part, self._stepping_since = Part.STEPPING, self._site.now()
         if self._yield_asked and notice.kind == "committed":
             self._leave()
             return
         self._yield_asked = False
-        first.on_news()
+        for each in told:
+            each.on_news()
         self._go_on()
 
     def _put(self, stored: Stored) -> CheckpointNotice:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 from evertrain.chaos.sim.chance import Chance
 from evertrain.chaos.sim.coordinators import CoordinatorHost
@@ -72,6 +73,8 @@ class World:
         for at in range(options.nodes):
             self.add_node(f"n{at + 1}")
         network.watch(self._link_changed)
+        self._failed: list[BaseException] = []
+        loop.set_exception_handler(self._callback_failed)
 
     # -- building -------------------------------------------------------------------------
 
@@ -129,6 +132,17 @@ class World:
             if launcher.gang is not None:
                 launcher.gang.training.disturbed()
 
+    def pause_coordinator(self, name: str, change: int) -> None:
+        """SIGSTOP (+1) or SIGCONT (-1) of a coordinator; agents notice that it answers no pings."""
+        process = self.coordinators[name].process
+        if change > 0:
+            process.stop()
+        else:
+            process.go_on()
+        for node in self.nodes.values():
+            if node.agent is not None:
+                node.agent.links_changed(name)
+
     # -- operators -----------------------------------------------------------------------------
 
     def _request_id(self) -> str:
@@ -185,12 +199,17 @@ class World:
         return codec.read_job(key, self.server.snapshot().records[key])
 
     async def sleep(self, seconds: float) -> None:
-        """Let virtual time pass. Raises what ended a coordinator that nobody killed."""
+        """Let virtual time pass. Raises what ended a coordinator that nobody killed, or what a callback raised."""
         await asyncio.sleep(seconds)
         self.check_coordinators()
 
     def check_coordinators(self) -> None:
-        """A coordinator that ended by itself is a bug."""
+        """A coordinator that ended by itself is a bug, and so is what a callback of the loop raised."""
+        for err in self._failed:
+            raise AssertionError("something in the simulated cluster raised") from err
         for host in self.coordinators.values():
             if host.failed is not None:
                 raise AssertionError(f"coordinator {host.name} ended by itself") from host.failed
+
+    def _callback_failed(self, _loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        self._failed.append(context.get("exception") or AssertionError(context["message"]))

@@ -12,6 +12,7 @@ from evertrain.controlplane.core.draft import Draft
 from evertrain.controlplane.core.ids import NodeName
 from evertrain.controlplane.core.sight import Lookout, Lost, Seen, Unknown
 from evertrain.controlplane.core.state import OVER, Gang, Job, Member, Muster
+from evertrain.controlplane.core.words import some
 
 ECHOES = (
     "connection closed by peer",
@@ -43,6 +44,8 @@ class Damage:
     """Only victims have spoken so far: what broke their connections is not known."""
     cause: str
     """In plain words; empty when nothing is broken."""
+    code: int = 0
+    """With which the worker ended whose end is the cause; 0 when the cause is another one."""
 
     @property
     def broken(self) -> bool:
@@ -69,18 +72,21 @@ def inspect(draft: Draft, job: Job, gang: Gang) -> Damage:
     under = [failure.cause for failure in failures.values() if not failure.own]
     worst = min(_bad_ends(draft, job, failures), default=None)
     if lost:
-        cause = "; ".join(f"node {node} lost: {reason}" for node, reason in lost.items())
+        cause = some([f"node {node} lost: {reason}" for node, reason in lost.items()], between="; ")
     elif under:
         cause = under[0]
     else:
-        cause = worst.text if worst is not None else "; ".join(failure.cause for failure in failures.values())
+        causes = [failure.cause for failure in failures.values()]
+        cause = worst.text if worst is not None else some(causes, between="; ")
+    code = 0 if lost or under or worst is None else worst.code
     return Damage(
         lost=lost,
         unknown=unknown,
         failed=tuple(failures),
-        own=any(failure.own for failure in failures.values()),
+        own=not under and code != WorkerExit.CHECKPOINT_UNREADABLE and any(each.own for each in failures.values()),
         echo=not lost and not under and worst is not None and worst.echo,
         cause=cause,
+        code=code,
     )
 
 
@@ -135,6 +141,7 @@ class _BadEnd(NamedTuple):
     echo: bool
     after_s: float
     text: str
+    code: int
 
 
 def _bad_ends(draft: Draft, job: Job, nodes: Iterable[NodeName]) -> Iterator[_BadEnd]:
@@ -143,7 +150,7 @@ def _bad_ends(draft: Draft, job: Job, nodes: Iterable[NodeName]) -> Iterator[_Ba
         for each in status.exits if status is not None else ():
             if each.code != 0:
                 text = f"rank {each.rank} on {node} {say_exit(each)}"
-                yield _BadEnd(each.stopped_by_us, _is_echo(each), each.after_s, text)
+                yield _BadEnd(each.stopped_by_us, _is_echo(each), each.after_s, text, each.code)
 
 
 def _is_echo(each: ProcessExit) -> bool:
@@ -157,4 +164,6 @@ def say_exit(each: ProcessExit) -> str:
         return f"was killed by {SIGNALS.get(-each.code, f'signal {-each.code}')}"
     if each.code == WorkerExit.CHECKPOINT_REFUSED:
         return "refused the checkpoint it was to restore from"
+    if each.code == WorkerExit.CHECKPOINT_UNREADABLE:
+        return "cannot read the storage of the checkpoint it was to restore from"
     return f"exited with {each.code}" + (f": {each.message}" if each.message else "")

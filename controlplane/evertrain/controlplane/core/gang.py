@@ -9,16 +9,21 @@ from collections.abc import Iterable
 from dataclasses import replace
 from itertools import islice
 
-from evertrain.contract.launch import LauncherState
+from evertrain.contract.exits import WorkerExit
+from evertrain.contract.launch import GroupState, LauncherState
 from evertrain.controlplane.core.damage import Damage, inspect
 from evertrain.controlplane.core.draft import Draft
 from evertrain.controlplane.core.ids import Instant, JobName, NodeName, later
 from evertrain.controlplane.core.intake import attached, take_in
+from evertrain.controlplane.core.logic import Logic
 from evertrain.controlplane.core.placement import form, obstacle, ready, usable, usable_of, whole
-from evertrain.controlplane.core.sight import Unknown
+from evertrain.controlplane.core.sight import Unknown, awaited
 from evertrain.controlplane.core.state import Gang, Job, JobState
+from evertrain.controlplane.core.words import some
 
 NEVER = Instant(0.0)
+BUSY = (GroupState.RUNNING, GroupState.STOPPING)
+"""Workers of a generation that is over may still hold the node."""
 
 
 def decide_job(draft: Draft, name: JobName) -> None:
@@ -46,12 +51,11 @@ def _cancelling(draft: Draft, job: Job) -> None:
     held = [node for node in job.reserved if draft.status(job, node) is not None]
     stopping = [node for node in held if draft.contact(node).connected]
     if stopping:
-        names = ", ".join(stopping[:8])
         draft.put_job(
-            replace(job, reason=f"cancelled by {job.cancel.by}{why}; waits until {names} stopped its workers")
+            replace(job, reason=f"cancelled by {job.cancel.by}{why}; waits until {some(stopping)} stopped its workers")
         )
         return
-    away = f"; {', '.join(held)} out of sight, stopped when seen again" if held else ""
+    away = f"; {some(held)} out of sight, stopped when seen again" if held else ""
     _end(draft, job, JobState.CANCELLED, f"cancelled by {job.cancel.by}{why}{away}")
 
 
@@ -59,14 +63,21 @@ def _cancelling(draft: Draft, job: Job) -> None:
 
 
 def _place(draft: Draft, job: Job) -> None:
-    nodes = usable(draft, job)
+    if draft.now < job.retry_at:
+        draft.wake_in(job.retry_at - draft.now)
+        return
+    if coming := [node for node in job.reserved if awaited(draft, node)]:
+        # What runs or gets ready on them must not be stopped before it was heard of.
+        draft.put_job(replace(job, reason=f"waits to hear from {some(coming)}"))
+        return
+    nodes = _preferred(job, usable(draft, job))
     size = whole(job, len(nodes))
     if size == 0:
         _wait(draft, job, nodes)
         return
     broken = _broken_launchers(draft, job, nodes)
     if broken and len(nodes) - len(broken) < job.spec.nodes.min:
-        _end(draft, job, JobState.FAILED, f"cannot start on {', '.join(sorted(broken))}: {next(iter(broken.values()))}")
+        _end(draft, job, JobState.FAILED, f"cannot start on {some(sorted(broken))}: {next(iter(broken.values()))}")
         return
     chosen = [node for node in nodes if node not in broken][:size]
     if tuple(chosen) != job.reserved:
@@ -74,6 +85,12 @@ def _place(draft: Draft, job: Job) -> None:
         since = draft.now if fresh or job.reserved_at == NEVER else job.reserved_at
         job = draft.put_job(replace(job, reserved=tuple(chosen), reserved_at=since))
     _start_when_ready(draft, job, chosen)
+
+
+def _preferred(job: Job, nodes: list[NodeName]) -> list[NodeName]:
+    """Without those that were too late in this placement, if enough others are left."""
+    fit = _without(nodes, job.shunned)
+    return fit if whole(job, len(fit)) else nodes
 
 
 def _start_when_ready(draft: Draft, job: Job, chosen: list[NodeName]) -> None:
@@ -92,17 +109,22 @@ def _start_when_ready(draft: Draft, job: Job, chosen: list[NodeName]) -> None:
             form(draft, job, members, reason=because, state=JobState.RECOVERING, broke_at=last.ended_at)
         return
     if waited_s >= patience_s:
-        late = _without(chosen, prepared)
-        _end(
-            draft,
-            job,
-            JobState.FAILED,
-            f"{', '.join(late)} got no launcher ready within {patience_s:.0f} s; see `ctl logs`",
-        )
+        _do_without(draft, job, _without(chosen, prepared), f"no launcher ready within {patience_s:.0f} s")
         return
     draft.wake_in(patience_s - waited_s)
-    missing = ", ".join(_without(chosen, prepared))
+    missing = some(_without(chosen, prepared))
     draft.enter(job, JobState.PLACING, f"launchers get ready on {missing}; {len(prepared)} of {len(chosen)} are")
+
+
+def _do_without(draft: Draft, job: Job, late: list[NodeName], why: str) -> None:
+    """Place the job without nodes that were too late, or give it up when they were the last to be had."""
+    shunned = tuple(dict.fromkeys((*job.shunned, *late)))
+    if len(shunned) == len(job.shunned) or not whole(job, len(_without(usable(draft, job), shunned))):
+        _end(draft, job, JobState.FAILED, f"{some(late)} got {why}; see `ctl logs`")
+        return
+    draft.tell("job.late", f"{some(late)} got {why}; job {job.name} is placed without", job=job.name, node=late[0])
+    kept = tuple(_without(job.reserved, late))
+    _place(draft, draft.put_job(replace(job, shunned=shunned, reserved=kept, reserved_at=NEVER)))
 
 
 def _without(nodes: Iterable[NodeName], those: Iterable[NodeName]) -> list[NodeName]:
@@ -154,8 +176,9 @@ def _all_left(gang: Gang) -> bool:
 
 
 def _recover(draft: Draft, job: Job, gang: Gang, damage: Damage) -> None:
-    if waits := [node for node, state in damage.unknown.items() if _worth_waiting(draft, state)]:
-        draft.enter(job, JobState.RECOVERING, f"{damage.cause}; waits for the agent of {', '.join(waits)}")
+    waits = [node for node, state in damage.unknown.items() if _worth_waiting(draft, state)]
+    if waits := list(dict.fromkeys((*waits, *(node for node in gang.nodes if awaited(draft, node))))):
+        draft.enter(job, JobState.RECOVERING, f"{damage.cause}; waits for the agent of {some(waits)}")
         return
     if damage.echo and not _echo_is_over(draft, job, gang, damage):
         return
@@ -164,6 +187,8 @@ def _recover(draft: Draft, job: Job, gang: Gang, damage: Damage) -> None:
     job = _charge(job, gang, damage, draft)
     if verdict := _exhausted(job):
         _end(draft, replace(job, gang=None), JobState.FAILED, f"{damage.cause}; {verdict}")
+        return
+    if _pause(draft, job, gang, damage):
         return
     survivors = [node for node in gang.nodes if node not in damage.lost and node not in damage.unknown]
     able = [node for node in ready(draft, job, survivors) if not _draining(draft, node)]
@@ -178,6 +203,31 @@ def _recover(draft: Draft, job: Job, gang: Gang, damage: Damage) -> None:
     job = draft.put_job(replace(job, gang=None, reserved_at=draft.now))
     draft.enter(job, JobState.RECOVERING, damage.cause)
     _place(draft, draft.job(job.name))
+
+
+def _pause(draft: Draft, job: Job, gang: Gang, damage: Damage) -> bool:
+    """Put the next generation off if this one completed nothing; whether it is. ``job`` is closed and charged."""
+    pauses = job.pauses + 1 if _completed_nothing(draft, job, gang, damage) else 0
+    job = draft.put_job(replace(job, pauses=pauses))
+    if not pauses:
+        return False
+    policy = draft.policy
+    pause_s = min(policy.pause_s_max, policy.pause_s_min * policy.pause_growth ** min(pauses - 1, 16))
+    retry_at = later(draft.now, pause_s)
+    draft.wake_in(pause_s)
+    reason = f"{damage.cause}; generation {gang.generation} completed nothing, the next is formed in {pause_s:.0f} s"
+    draft.enter(replace(job, gang=None, retry_at=retry_at, reserved_at=retry_at), JobState.RECOVERING, reason)
+    return True
+
+
+def _completed_nothing(draft: Draft, job: Job, gang: Gang, damage: Damage) -> bool:
+    if damage.code == WorkerExit.CHECKPOINT_UNREADABLE:
+        return True
+    if job.logic < Logic.PAUSES or damage.lost or not damage.own or damage.code == WorkerExit.CHECKPOINT_REFUSED:
+        return False  # another node, or an older checkpoint, makes a difference at once
+    if attached(draft, job, gang) or any(each.first_step for each in job.history):
+        return job.history[-1].first_step == 0
+    return draft.now - gang.formed_at < draft.policy.quick_s
 
 
 def _echo_is_over(draft: Draft, job: Job, gang: Gang, damage: Damage) -> bool:
@@ -218,8 +268,7 @@ def _charge(job: Job, gang: Gang, damage: Damage, draft: Draft) -> Job:
         node=next(iter(damage.lost), ""),
         generation=gang.generation,
     )
-    refused = "refused the checkpoint" in damage.cause
-    if damage.lost or refused or not damage.own:
+    if damage.lost or damage.code == WorkerExit.CHECKPOINT_REFUSED or not damage.own:
         return job
     entry = job.history[-1]
     if entry.last_step == 0 and not attached(draft, job, gang):
@@ -269,7 +318,7 @@ def _improve(draft: Draft, job: Job, gang: Gang, damage: Damage) -> None:
 
 def _leave(draft: Draft, job: Job, gang: Gang, leaving: list[NodeName]) -> None:
     cordons = [node.cordon for name in leaving if (node := draft.state.nodes[name]).cordon is not None]
-    reason = f"{', '.join(leaving)} drained by {cordons[0].by}: {cordons[0].reason}"
+    reason = f"{some(leaving)} drained by {cordons[0].by}: {cordons[0].reason}"
     deadline = min((each.deadline for each in cordons if each.deadline), default=NEVER)
     saves = attached(draft, job, gang)
     if saves and (not deadline or draft.now < deadline):
@@ -316,7 +365,7 @@ def _grow(draft: Draft, job: Job, gang: Gang) -> None:
         # Their launchers import torch while the gang goes on training.
         draft.tell(
             "gang.grow",
-            f"{', '.join(joining)} can join; launchers get ready meanwhile",
+            f"{some(joining)} can join; launchers get ready meanwhile",
             job=job.name,
             generation=gang.generation,
         )
@@ -324,8 +373,10 @@ def _grow(draft: Draft, job: Job, gang: Gang) -> None:
     ran_s = draft.now - gang.formed_at
     if ran_s < draft.policy.grow_after_s:
         draft.wake_in(draft.policy.grow_after_s - ran_s)
-    elif len(ready(draft, job, joining)) == len(joining):
-        _ask_to_yield(draft, job, gang, f"{', '.join(joining)} joins")
+    elif all(status.group not in BUSY for _, status in draft.statuses(job, joining)) and len(
+        ready(draft, job, joining)
+    ) == len(joining):
+        _ask_to_yield(draft, job, gang, f"{some(joining)} joins")
 
 
 def _joining(draft: Draft, job: Job, gang: Gang) -> list[NodeName]:
@@ -353,6 +404,8 @@ def _release(draft: Draft, job: Job, gang: Gang) -> None:
 
 def _reform(draft: Draft, job: Job, gang: Gang, reason: str = "") -> None:
     """The next generation on the nodes wanted now; not a failure."""
+    if any(awaited(draft, node) for node in gang.nodes):
+        return  # each tells within moments whether it takes part, or is out of sight
     reason = reason or gang.yielding_reason or "workers left"
     closed = _close(draft, job, reason)
     able = [

@@ -33,8 +33,11 @@ def take_in(draft: Draft, job: Job) -> Job:
     seats = draft.state.musters[job.name].seats
     seated = {node: status for node, status in news.items() if node in seats}
     for node, status in seated.items():
-        for notice in status.notices:
-            if notice.generation == gang.generation:  # what an older generation says has no effect
+        # What an older generation says has no effect.
+        present = [notice for notice in status.notices if notice.generation == gang.generation]
+        failed = [notice for notice in present if notice.kind == "failed"]
+        for notice in present:
+            if notice.kind != "failed" or notice is failed[-1]:  # the others were told when they were the last
                 job = _notice(draft, job, notice, node)
     left = {node: status.group for node, status in seated.items() if status.generation == gang.generation}
     job = _leave(job, left)
@@ -60,7 +63,8 @@ def _notice(draft: Draft, job: Job, notice: CheckpointNotice, node: NodeName) ->
 
 
 def _committed(draft: Draft, job: Job, notice: CheckpointNotice) -> Job:
-    if any(each.path == notice.path for each in job.checkpoints):
+    # A generation's saves come in the order of their steps; what is told once more may be forgotten already.
+    if any(each.generation == notice.generation and each.step >= notice.step for each in job.checkpoints):
         return job
     checkpoint = Checkpoint(
         step=notice.step,
@@ -166,7 +170,7 @@ def _advance(draft: Draft, job: Job) -> Job:
     assert gang is not None, "only a gang advances"
     muster = draft.state.musters[job.name]
     started, stepped = (len(marked) == len(gang.members) for marked in (muster.started, muster.stepped))
-    if started and not gang.running and (stepped or not attached(draft, job, gang)):
+    if started and not gang.running and (stepped or _reports_no_steps(draft, job, gang)):
         job = replace(job, gang=replace(gang, running=True))
         if job.state in {JobState.STARTING, JobState.RECOVERING, JobState.RESIZING} and not gang.yielding_since:
             job = draft.enter(job, JobState.RUNNING, f"{len(gang.members)} nodes, generation {gang.generation}")
@@ -174,6 +178,16 @@ def _advance(draft: Draft, job: Job) -> Job:
     if stepped and entry.first_step == 0:
         job = _first_step(draft, job, entry)
     return job
+
+
+def _reports_no_steps(draft: Draft, job: Job, gang: Gang) -> bool:
+    """Whether this is a script without the trainer library; asks to be woken when that can be told."""
+    if attached(draft, job, gang) or any(each.first_step for each in job.history[:-1]):
+        return False
+    left_s = gang.formed_at + draft.policy.attach_wait_s - draft.now
+    if left_s > 0:
+        draft.wake_in(left_s)
+    return left_s <= 0
 
 
 def attached(draft: Draft, job: Job, gang: Gang) -> bool:

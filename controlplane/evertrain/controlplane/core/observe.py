@@ -144,6 +144,7 @@ def _submitted(draft: Draft, event: JobSubmitted) -> None:
         state=JobState.QUEUED,
         reason="just submitted",
         since=event.at,
+        logic=draft.policy.logic,
     )
     draft.put_job(job)
     nodes = event.spec.nodes

@@ -65,7 +65,7 @@ def whole(job: Job, count: int) -> int:
 
 def ready(draft: Draft, job: Job, nodes: Iterable[NodeName]) -> list[NodeName]:
     """Those of ``nodes`` whose launcher can run workers at once, and the gang's store if it comes first."""
-    told = draft.statuses(job, (node for node in nodes if draft.contact(node).connected))
+    told = draft.statuses(job, (node for node in nodes if (c := draft.contact(node)).connected and c.reported))
     return [node for node, status in told if status.state is LauncherState.READY and status.master_port != 0]
 
 
@@ -81,6 +81,7 @@ def form(draft: Draft, job: Job, nodes: Sequence[NodeName], *, reason: str, stat
     first = draft.status(job, members[0].node)
     assert first is not None, "form() takes nodes that are ready"
     checkpoint = newest_checkpoint(job)
+    done = job.history[-1].last_step if job.history else 0
     generation = Generation(job.generation + 1)
     gang = Gang(
         generation=generation,
@@ -101,7 +102,7 @@ def form(draft: Draft, job: Job, nodes: Sequence[NodeName], *, reason: str, stat
         reason=reason,
         formed_at=draft.now,
         restored_step=gang.restore_step,
-        steps_lost=max(0, job.best_step - gang.restore_step),
+        steps_lost=max(0, done - gang.restore_step),
     )
     draft.tell(
         "gang.formed",
@@ -116,6 +117,7 @@ def form(draft: Draft, job: Job, nodes: Sequence[NodeName], *, reason: str, stat
         last_nodes=gang.nodes,
         reserved=tuple(dict.fromkeys((*gang.nodes, *job.reserved))),
         steps_lost=job.steps_lost + entry.steps_lost,
+        shunned=(),
         history=(*job.history, entry)[-draft.policy.history_max :],
     )
     draft.wake_in(draft.policy.start_timeout_s)

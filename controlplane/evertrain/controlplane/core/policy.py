@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from evertrain.controlplane.core.logic import NEWEST, Logic
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
     """How patient the coordinator is. Lengths are seconds on the leader's clock."""
 
-    reconnect_grace_s: float = 5.0
-    """After an election, time for agents to find the new leader before one counts as out of sight."""
+    logic: Logic = NEWEST
+    """Given to the jobs that are submitted from now on."""
+    reconnect_grace_s: float = 8.0
+    """After an election, time for agents to find the new leader: they pause up to 5 s between two rounds of tries,
+    and give a coordinator that does not answer 3 s."""
     probe_every_s: float = 1.0
     """Between two rounds of probes of a node that is out of sight."""
     probers_max: int = 3
@@ -31,6 +36,15 @@ class Policy:
     """After the workers did not yield in time, growth is not tried again for so long."""
     yield_timeout_s: float = 120.0
     """Workers asked to save and leave have so long."""
+    attach_wait_s: float = 5.0
+    """From the orders of a job's first generation: workers that have not said hello by then use no trainer library."""
+    quick_s: float = 30.0
+    """A generation of a script without the trainer library that ended sooner completed nothing."""
+    pause_s_min: float = 1.0
+    pause_growth: float = 4.0
+    pause_s_max: float = 60.0
+    """After generations that completed nothing: 1, 4, 16, 60 s. Long enough for storage that is away for a moment,
+    short enough that nobody waits for an hour when it is back."""
     start_timeout_s: float = 120.0
     """From the orders of a generation to all its workers running."""
     history_max: int = 100

@@ -11,8 +11,8 @@ from typing import TypeAlias
 from evertrain.contract.launch import GroupState
 from evertrain.controlplane.core.commands import ProbeNode
 from evertrain.controlplane.core.draft import Draft
-from evertrain.controlplane.core.ids import NodeName
-from evertrain.controlplane.core.state import Contact, Gang, Job, Member, Muster, Verdict
+from evertrain.controlplane.core.ids import Instant, NodeName, later
+from evertrain.controlplane.core.state import NOT_HEARD_OF, Contact, Gang, Job, Member, Muster, Verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +39,29 @@ class Lost:
 Sight: TypeAlias = Seen | Unknown | Lost
 
 
+def awaited(draft: Draft, node: NodeName) -> bool:
+    """Whether ``node`` is about to say how things are there: what is believed of it until then is old, or nothing.
+
+    So it is for a moment after its agent registered, and after an election
+    while agents look for the new leader; asks to be woken at the end of that.
+    """
+    contact = draft.contact(node)
+    if contact.connected:
+        return not contact.reported  # without a report its session is hung up, and it is out of sight
+    left_s = _away_since(draft, contact) - draft.now
+    if contact.cause == NOT_HEARD_OF and left_s > 0:
+        draft.wake_in(left_s)
+        return True
+    return False
+
+
+def _away_since(draft: Draft, contact: Contact) -> Instant:
+    """When its absence began: for a node not heard of yet, when it has had the time to find the new leader."""
+    if contact.cause == NOT_HEARD_OF:
+        return later(contact.since, draft.policy.reconnect_grace_s)
+    return contact.since
+
+
 class Lookout:
     """One look at a gang: finds out once what tells of all its members that cannot be seen."""
 
@@ -52,9 +75,11 @@ class Lookout:
         """What is known of a member now. Asks for probes, and to be woken, where that would tell more."""
         draft = self._draft
         contact = draft.contact(member.node)
+        if awaited(draft, member.node):
+            return Unknown(contact.cause or "it has not reported yet", alive=contact.connected, for_s=0.0)
         if contact.connected:
             return Seen()
-        for_s = max(0.0, draft.now - contact.since)
+        for_s = max(0.0, draft.now - _away_since(draft, contact))
         answers = {
             str(verdict): sorted(n for n, p in contact.probed.items() if p.verdict is verdict) for verdict in Verdict
         }
@@ -77,9 +102,6 @@ class Lookout:
     def _probe(self, contact: Contact, member: Member, for_s: float) -> bool:
         """Ask other nodes to look, at most once per interval; whether anybody can be asked."""
         draft = self._draft
-        if contact.cause == "not heard of yet" and for_s < draft.policy.reconnect_grace_s:
-            draft.wake_in(draft.policy.reconnect_grace_s - for_s)
-            return True
         if member.probe_port == 0:
             return False
         if len(self._away) == len(self._gang.members) and not self._outsiders:

@@ -19,6 +19,7 @@ from immutables import Map, MapMutation
 from evertrain.contract.jobspec import JobSpec
 from evertrain.contract.launch import GroupState, LauncherState, LauncherStatus, ProcessExit
 from evertrain.controlplane.core.ids import Generation, Instant, JobId, JobName, NodeName, Term, natural
+from evertrain.controlplane.core.logic import Logic
 
 
 class JobState(StrEnum):
@@ -36,6 +37,8 @@ class JobState(StrEnum):
     CANCELLED = "cancelled"
 
 
+NOT_HEARD_OF = "not heard of yet"
+"""Why a node is out of sight that has not registered with the new leader."""
 ENDED = frozenset({JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED})
 
 
@@ -177,6 +180,14 @@ class Job:
     best_step: int = 0
     steps_lost: int = 0
     grow_not_before: Instant = Instant(0.0)
+    logic: int = Logic.FIRST
+    """The newest change of decisions that its coordinator knew when it was submitted."""
+    pauses: int = 0
+    """Consecutive generations that completed nothing, each followed by a longer pause."""
+    retry_at: Instant = Instant(0.0)
+    """No generation is formed before this."""
+    shunned: tuple[NodeName, ...] = ()
+    """Nodes whose launchers did not get ready in this placement; taken again only when too few others can be had."""
     cancel: Cancel | None = None
     history: tuple[GenerationHistory, ...] = ()
 
@@ -366,7 +377,7 @@ class State:
 
     def contact(self, node: NodeName) -> Contact:
         """What is seen of ``node``; a node not heard of in this term is out of sight since its start."""
-        return self.contacts.get(node) or Contact(connected=False, since=self.led_since, cause="not heard of yet")
+        return self.contacts.get(node) or Contact(connected=False, since=self.led_since, cause=NOT_HEARD_OF)
 
     def status(self, job: Job, node: NodeName) -> LauncherStatus | None:
         """What ``node`` last told of its launcher for ``job``; None: it has none."""

@@ -148,7 +148,7 @@ class Leader:
         await self._committer.commit(writes)
         self.state = decision.state
         self._answer(batch, decision)
-        self._dispatch(before, decision)
+        self._dispatch(before, decision, events)
 
     # -- after the commit -----------------------------------------------------------
 
@@ -157,7 +157,7 @@ class Leader:
             if each.answer is not None and not each.answer.done():
                 each.answer.set_result(decision.answers[_question(each.event)])
 
-    def _dispatch(self, before: State, decision: Decision) -> None:
+    def _dispatch(self, before: State, decision: Decision, events: Sequence[Event]) -> None:
         state = decision.state
         for told in decision.told:
             about = {"kind": told.kind, "job": told.job, "node": told.node, "generation": told.generation}
@@ -167,6 +167,9 @@ class Leader:
             touched |= dict.fromkeys(state.jobs[name].reserved)
             if (old := before.jobs.get(name)) is not None:
                 touched |= dict.fromkeys(old.reserved)
+        for event in events:
+            if isinstance(event, NodeReported) and not self._is_ordered(event.node):
+                touched[event.node] = None
         for node in touched:
             self._order(node)
         for command in decision.commands:
@@ -176,9 +179,13 @@ class Leader:
                 case WakeAt(at=at):
                     self._wake_at(at)
 
-    def _order(self, node: NodeName) -> None:
+    def _is_ordered(self, node: NodeName) -> bool:
         session = self.sessions.get(node)
-        if session is not None:
+        return session is None or session.ordered
+
+    def _order(self, node: NodeName) -> None:
+        session, contact = self.sessions.get(node), self.state.contacts.get(node)
+        if session is not None and contact is not None and contact.reported and contact.session == session.session:
             session.order(orders_for(self.state, node))
 
     def _probe(self, command: ProbeNode) -> None:
@@ -221,7 +228,11 @@ class Leader:
             await self._inbox.put(_Envelope(event))
 
     async def register(self, event: NodeRegistered) -> Answer:
-        """Have a node's agent accepted; its session replaces an earlier one of the same agent."""
+        """Have a node's agent accepted; its session replaces an earlier one of the same agent.
+
+        It gets its first orders when its first report has been decided on:
+        orders from before could stop what the report is about to tell of.
+        """
         answer = await self.ask(event)
         if answer.refusal is None:
             old = self.sessions.get(event.node)
@@ -229,7 +240,6 @@ class Leader:
                 old.close("the agent registered again")
             session = NodeSession(node=event.node, session=event.session, heard_at=self._clock.monotonic())
             self.sessions[event.node] = session
-            session.order(orders_for(self.state, event.node))
         return answer
 
     def session(self, session_id: str) -> NodeSession | None:

@@ -287,7 +287,7 @@ def _line(value: dict[str, Any]) -> Line:
         if chapter.format != FORMAT:
             raise ValueError(f"format {chapter.format}, this build reads {FORMAT}")
         return chapter
-    events = tuple(wire.from_dict(KINDS[each.pop("type")], each) for each in value.pop("events"))
+    events: tuple[Event, ...] = tuple(wire.from_dict(KINDS[each.pop("type")], each) for each in value.pop("events"))
     progress = tuple(wire.from_dict(Progress, each) for each in value.pop("progress"))
     return Step(
         now=Instant(float(value["now"])),

@@ -78,6 +78,11 @@ class NodeSession:
         self._orders = Orders(revision=self._revision, jobs=jobs)
         self._wake.set()
 
+    @property
+    def ordered(self) -> bool:
+        """Whether the node was told what is wanted of it."""
+        return self._sent is not None
+
     def request(self, outgoing: Probe | LogAsk) -> bool:
         """Have a request sent; False when too many wait already."""
         if len(self._requests) >= REQUESTS_MAX:

@@ -280,7 +280,7 @@ class CancelRecord(_message.Message):
     def __init__(self, by: _Optional[str] = ..., reason: _Optional[str] = ..., at: _Optional[float] = ...) -> None: ...
 
 class JobRecord(_message.Message):
-    __slots__ = ("name", "incarnation", "spec", "submitted_by", "submitted_at", "state", "reason", "since", "generation", "reserved", "reserved_at", "gang", "checkpoints", "failures", "without_progress", "best_step", "steps_lost", "cancel", "history", "grow_not_before", "last_nodes")
+    __slots__ = ("name", "incarnation", "spec", "submitted_by", "submitted_at", "state", "reason", "since", "generation", "reserved", "reserved_at", "gang", "checkpoints", "failures", "without_progress", "best_step", "steps_lost", "cancel", "history", "grow_not_before", "last_nodes", "logic", "pauses", "retry_at", "shunned")
     NAME_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     SPEC_FIELD_NUMBER: _ClassVar[int]
@@ -302,6 +302,10 @@ class JobRecord(_message.Message):
     HISTORY_FIELD_NUMBER: _ClassVar[int]
     GROW_NOT_BEFORE_FIELD_NUMBER: _ClassVar[int]
     LAST_NODES_FIELD_NUMBER: _ClassVar[int]
+    LOGIC_FIELD_NUMBER: _ClassVar[int]
+    PAUSES_FIELD_NUMBER: _ClassVar[int]
+    RETRY_AT_FIELD_NUMBER: _ClassVar[int]
+    SHUNNED_FIELD_NUMBER: _ClassVar[int]
     name: str
     incarnation: int
     spec: JobSpecRecord
@@ -323,7 +327,11 @@ class JobRecord(_message.Message):
     history: _containers.RepeatedCompositeFieldContainer[GenerationHistoryRecord]
     grow_not_before: float
     last_nodes: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, name: _Optional[str] = ..., incarnation: _Optional[int] = ..., spec: _Optional[_Union[JobSpecRecord, _Mapping]] = ..., submitted_by: _Optional[str] = ..., submitted_at: _Optional[float] = ..., state: _Optional[_Union[JobStateRecord, str]] = ..., reason: _Optional[str] = ..., since: _Optional[float] = ..., generation: _Optional[int] = ..., reserved: _Optional[_Iterable[str]] = ..., reserved_at: _Optional[float] = ..., gang: _Optional[_Union[GangRecord, _Mapping]] = ..., checkpoints: _Optional[_Iterable[_Union[CheckpointRecord, _Mapping]]] = ..., failures: _Optional[int] = ..., without_progress: _Optional[int] = ..., best_step: _Optional[int] = ..., steps_lost: _Optional[int] = ..., cancel: _Optional[_Union[CancelRecord, _Mapping]] = ..., history: _Optional[_Iterable[_Union[GenerationHistoryRecord, _Mapping]]] = ..., grow_not_before: _Optional[float] = ..., last_nodes: _Optional[_Iterable[str]] = ...) -> None: ...
+    logic: int
+    pauses: int
+    retry_at: float
+    shunned: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, name: _Optional[str] = ..., incarnation: _Optional[int] = ..., spec: _Optional[_Union[JobSpecRecord, _Mapping]] = ..., submitted_by: _Optional[str] = ..., submitted_at: _Optional[float] = ..., state: _Optional[_Union[JobStateRecord, str]] = ..., reason: _Optional[str] = ..., since: _Optional[float] = ..., generation: _Optional[int] = ..., reserved: _Optional[_Iterable[str]] = ..., reserved_at: _Optional[float] = ..., gang: _Optional[_Union[GangRecord, _Mapping]] = ..., checkpoints: _Optional[_Iterable[_Union[CheckpointRecord, _Mapping]]] = ..., failures: _Optional[int] = ..., without_progress: _Optional[int] = ..., best_step: _Optional[int] = ..., steps_lost: _Optional[int] = ..., cancel: _Optional[_Union[CancelRecord, _Mapping]] = ..., history: _Optional[_Iterable[_Union[GenerationHistoryRecord, _Mapping]]] = ..., grow_not_before: _Optional[float] = ..., last_nodes: _Optional[_Iterable[str]] = ..., logic: _Optional[int] = ..., pauses: _Optional[int] = ..., retry_at: _Optional[float] = ..., shunned: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class CordonRecord(_message.Message):
     __slots__ = ("by", "reason", "at", "drain", "deadline")
