@@ -216,3 +216,15 @@ def out_of_sight(world: World, name: str) -> NodeOutOfSight:
     node = world.nodes[name]
     node.connected = False
     return NodeOutOfSight(at=Instant(world.now), node=node.name, session=node.session, cause="its stream broke")
+
+
+def test_gang_goes_on_for_as_long_as_nobody_can_be_seen() -> None:
+    world = a_running_gang()
+    for name in ("n1", "n2", "n3"):
+        world.lose_sight(name)
+    world.advance(3 * 3_600.0)
+    assert (world.job().state, world.job().generation) == (JobState.RUNNING, 1), world.job().reason
+    for name in ("n1", "n2", "n3"):
+        world.return_node(name)
+    world.advance(60.0)
+    assert (world.job().state, world.job().generation) == (JobState.RUNNING, 1), world.job().reason

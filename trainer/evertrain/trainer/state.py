@@ -230,8 +230,7 @@ class JobState:
         troubles = [found for found in self.peers.gather(trouble) if found]
         if not troubles:
             return loaded
-        # One rank that saw damage settles it; a rank that could not read knows nothing.
-        refusals = [found for found in troubles if "part" in found]
+        refusals = [found for found in troubles if "part" in found]  # one that saw damage settles it
         if not refusals:
             self._unreadable(candidate, troubles[0]["unreadable"])
         part, reason = refusals[0]["part"], refusals[0]["reason"]
@@ -243,10 +242,10 @@ class JobState:
 
     def _unreadable(self, candidate: Candidate, why: str) -> NoReturn:
         text = f"checkpoint {candidate.path} cannot be read now: {why}"
-        if self._settings.managed:
-            self._warn(text)
-            self.leave(WorkerExit.CHECKPOINT_UNREADABLE)
-        raise StorageUnreadable(f"{text}; nothing was restored, start again when the storage is back")
+        if not self._settings.managed:
+            raise StorageUnreadable(f"{text}; nothing was restored, start again when the storage is back")
+        self._warn(text)
+        self.leave(WorkerExit.CHECKPOINT_UNREADABLE)
 
     def _take_over(self, loaded: Loaded, candidate: Candidate) -> None:
         self._parts.require_match(loaded.shards, path=candidate.path)

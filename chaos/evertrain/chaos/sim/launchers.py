@@ -62,6 +62,8 @@ class SimLauncher:
         """When it last went on after it had been stopped."""
         self.gang: Gang | None = None
         self._fence = (0, 0)
+        self._yield_wanted = False
+        """Of the newest order to run, which may come before its workers are forked."""
         self._waiting: list[GangOrder] = []
         """Orders that came while it was stopped."""
         self.status = LauncherStatus(
@@ -104,6 +106,7 @@ class SimLauncher:
         if order.generation > self.status.generation:
             stop_s = self._stop_time_s() if self.gang is not None else 0.0
             self._stop_workers("a newer generation was ordered")
+            self._yield_wanted = order.save_and_yield
             self.status = replace(
                 self.status,
                 generation=order.generation,
@@ -117,8 +120,10 @@ class SimLauncher:
             )
             begun_at = self._site.now()
             self._site.later(stop_s + self._program.fork_s, lambda: self._fork(order, begun_at))
-        elif order.save_and_yield and self.gang is not None:
-            self.gang.training.ask_to_yield()
+        elif order.save_and_yield:
+            self._yield_wanted = True
+            if self.gang is not None:
+                self.gang.training.ask_to_yield()
 
     def _fork(self, order: GangOrder, begun_at: float) -> None:
         if not self.alive or self.status.generation != order.generation or self._fence[1] != order.generation:
@@ -138,7 +143,7 @@ class SimLauncher:
         self._site.history.add(WorkersStarted(self.node, self.job, order.generation, self.status.launcher_id))
         self.tell()
         training.join(workers)
-        if order.save_and_yield:
+        if self._yield_wanted:
             training.ask_to_yield()
 
     def _stop_time_s(self) -> float:

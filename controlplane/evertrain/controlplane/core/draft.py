@@ -144,11 +144,10 @@ class Draft:
 
     def statuses(self, job: Job, nodes: Iterable[NodeName]) -> Iterator[tuple[NodeName, LauncherStatus]]:
         """What those of ``nodes`` that have a launcher for ``job`` last told of it."""
-        contacts, job_id = self._contacts, job.id
+        contact_of, job_id = self._contacts.get, job.id
         for node in nodes:
-            contact = contacts.get(node)
-            status = None if contact is None else told_of(contact, job_id)
-            if status is not None:
+            contact = contact_of(node)
+            if contact is not None and (status := told_of(contact, job_id)) is not None:
                 yield node, status
 
     # -- what is said -----------------------------------------------------------------

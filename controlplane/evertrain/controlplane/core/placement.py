@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from evertrain.contract.launch import LauncherState
+from evertrain.contract.launch import LauncherState, LauncherStatus
 from evertrain.controlplane.core.draft import Draft
 from evertrain.controlplane.core.ids import Generation, Instant, NodeName, natural
 from evertrain.controlplane.core.state import (
@@ -16,6 +16,7 @@ from evertrain.controlplane.core.state import (
     Job,
     JobState,
     Member,
+    Node,
 )
 
 RESTORABLE = frozenset({CheckpointState.COMMITTED, CheckpointState.VERIFIED, CheckpointState.PROVEN})
@@ -129,18 +130,29 @@ def _seated(draft: Draft, job: Job, nodes: Iterable[NodeName]) -> tuple[Member, 
     chosen = dict.fromkeys(nodes)
     stay = [node for node in before if node in chosen]
     ranked = [*stay, *sorted((node for node in chosen if node not in before), key=natural)]
-    members = []
-    for at, (node, status) in enumerate(draft.statuses(job, ranked)):
-        member = Member(
-            node=node,
-            rank_first=at * job.spec.nproc_per_node,
-            address=draft.state.nodes[node].address,
-            probe_port=status.probe_port,
-            launcher_id=status.launcher_id,
-        )
-        # The old one where it is the same: what is unchanged stays the same object, and is compared at once.
-        members.append(member if before.get(node) != member else before[node])
-    return tuple(members)
+    width, known = job.spec.nproc_per_node, draft.state.nodes
+    return tuple(
+        _member(status, known[node], at * width, before.get(node))
+        for at, (node, status) in enumerate(draft.statuses(job, ranked))
+    )
+
+
+def _member(status: LauncherStatus, node: Node, rank_first: int, before: Member | None) -> Member:
+    if (
+        before is not None
+        and before.rank_first == rank_first
+        and before.launcher_id == status.launcher_id
+        and before.probe_port == status.probe_port
+        and before.address == node.address
+    ):
+        return before  # most are: it costs less than to make another, and is compared at once
+    return Member(
+        node=node.name,
+        rank_first=rank_first,
+        address=node.address,
+        probe_port=status.probe_port,
+        launcher_id=status.launcher_id,
+    )
 
 
 def describe(gang: Gang, entry: GenerationHistory) -> str:

@@ -29,7 +29,8 @@ class Policy:
     agent_return_s: float = 10.0
     """A broken gang waits so long for the agent of a node whose launcher still answers."""
     alone_lost_after_s: float = 600.0
-    """A node that nobody else can probe is given up after this."""
+    """A node of which no probe tells is given up after this, while other nodes are seen: if none is, the one that
+    cannot be reached may be the coordinator."""
     grow_after_s: float = 5.0
     """A gang runs at least so long before it is stopped to grow."""
     grow_again_after_s: float = 600.0

@@ -88,14 +88,16 @@ class Lookout:
             how = "refuses" if answers[Verdict.REFUSED] else "does not answer"
             return Lost(f"{contact.cause}, and its launcher {how} {', '.join(gone)}")
         probing = self._probe(contact, member, for_s)
-        if not alive and for_s >= draft.policy.alone_lost_after_s:
+        given_up = for_s >= draft.policy.alone_lost_after_s and self._anybody_seen
+        if not alive and given_up:
             return Lost(f"{contact.cause}, and nothing was heard of it for {for_s:.0f} s")
         if not alive and self._survivor_failed:
             if not probing or for_s >= draft.policy.probe_wait_s:
                 return Lost(f"{contact.cause}, and the workers of other nodes lost their connection")
             draft.wake_in(draft.policy.probe_wait_s - for_s)
         if not alive:
-            draft.wake_in(draft.policy.alone_lost_after_s - for_s)
+            if self._anybody_seen:
+                draft.wake_in(draft.policy.alone_lost_after_s - for_s)
             return Unknown(contact.cause, alive=False, for_s=for_s)
         return Unknown(f"its agent is away ({contact.cause}), its launcher answers {', '.join(alive)}", True, for_s)
 
@@ -104,8 +106,7 @@ class Lookout:
         draft = self._draft
         if member.probe_port == 0:
             return False
-        if len(self._away) == len(self._gang.members) and not self._outsiders:
-            draft.wake_in(draft.policy.probe_every_s)
+        if not self._anybody_seen:
             return False
         # Dense at first, when it matters; a node that stays away is looked at now and then.
         every_s = draft.policy.probe_every_s * (1 if for_s < 30.0 else 10)
@@ -139,6 +140,11 @@ class Lookout:
     def _away(self) -> frozenset[NodeName]:
         """Members that are not connected."""
         return frozenset(node for node in self._muster.troubled if not self._draft.contact(node).connected)
+
+    @cached_property
+    def _anybody_seen(self) -> bool:
+        """Whether any node is connected. If none is, it may well be us who cannot be reached."""
+        return len(self._away) < len(self._gang.members) or bool(self._outsiders)
 
     @cached_property
     def _connected_seats(self) -> list[int]:
