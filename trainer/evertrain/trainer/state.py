@@ -165,7 +165,7 @@ class JobState:
             self._enter(Phase.TRAINING, step)
         self._parent = Candidate(path=str(committed.path), digest=committed.digest)
         if self._settings.witness:
-            self._tell_success(step, committed, self._clock() - began)
+            self._reporter.report(_told(step, committed, self.peers.world_size, self._clock() - began))
         if self.peers.rank == 0:
             self._retain()
         return True
@@ -285,18 +285,6 @@ class JobState:
             return own
         return {**self._parts.capture({"step": step, "tokens": tokens, "seed": self._seed}), **own}
 
-    def _tell_success(self, step: int, committed: Committed, save_s: float) -> None:
-        self._reporter.report(
-            CheckpointCommitted(
-                step=step,
-                path=str(committed.path),
-                digest=committed.digest,
-                bytes_total=committed.bytes_total,
-                world_size=self.peers.world_size,
-                save_s=save_s,
-            )
-        )
-
     def _tell_failure(self, step: int, reason: str) -> None:
         if self.peers.rank == 0:
             self._reporter.report(CheckpointFailed(step=step, reason=_sayable(reason)))
@@ -321,6 +309,17 @@ class JobState:
         if self.peers.rank == 0 and text not in self._warned:
             self._warned.add(text)
             log.warning("%s", text)
+
+
+def _told(step: int, committed: Committed, world_size: int, save_s: float) -> CheckpointCommitted:
+    return CheckpointCommitted(
+        step=step,
+        path=str(committed.path),
+        digest=committed.digest,
+        bytes_total=committed.bytes_total,
+        world_size=world_size,
+        save_s=save_s,
+    )
 
 
 def _sayable(text: str) -> str:

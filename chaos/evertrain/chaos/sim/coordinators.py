@@ -26,6 +26,7 @@ from evertrain.controlplane.core.state import Verdict
 from evertrain.controlplane.shell.coordinator import Coordinator
 from evertrain.controlplane.shell.leader import Leader, NotLeading
 from evertrain.controlplane.shell.mirror import Mirror
+from evertrain.controlplane.shell.recording import Recorder
 from evertrain.controlplane.shell.sessions import HEARTBEAT_S, SILENT_AFTER_S, NodeSession, Orders, Outgoing
 
 
@@ -119,12 +120,14 @@ class CoordinatorHost:
         policy: Policy,
         clock_offset_s: float = 0.0,
         clock_drift: float = 0.0,
+        recorder: Recorder | None = None,
     ) -> None:
         self.name = name
         self.process = Process(name)
         self.clock = SimClock(self.process, offset_s=clock_offset_s, drift=clock_drift)
         self._server, self._network, self._record, self._rng = server, network, history, rng
         self._policy = policy
+        self._recorder = recorder
         self._task: asyncio.Task[None] | None = None
         self._store: SimStore | None = None
         self._coordinator: Coordinator | None = None
@@ -161,7 +164,12 @@ class CoordinatorHost:
             return
         self._store = SimStore(self._server, self._network, self.process, self.clock)
         self._coordinator = Coordinator(
-            store=self._store, clock=self.clock, rng=self._rng, address=self.name, policy=self._policy
+            store=self._store,
+            clock=self.clock,
+            rng=self._rng,
+            address=self.name,
+            policy=self._policy,
+            recorder=self._recorder,
         )
         self._task = asyncio.get_running_loop().create_task(self._coordinator.run())
         self._task.add_done_callback(self._ended)

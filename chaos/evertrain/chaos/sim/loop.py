@@ -32,11 +32,11 @@ class _JumpingSelector(selectors.BaseSelector):
         """Forget it."""
         return self._keys.pop(fileobj if isinstance(fileobj, int) else fileobj.fileno())
 
-    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+    def select(self, timeout_s: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         """Let virtual time pass."""
-        if timeout is None:
+        if timeout_s is None:
             raise Stuck("the simulation is stuck: no task is ready and no timer runs")
-        self.now += max(0.0, timeout)
+        self.now += max(0.0, timeout_s)
         return []
 
     def get_map(self) -> Mapping[Any, selectors.SelectorKey]:

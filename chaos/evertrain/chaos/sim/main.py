@@ -5,6 +5,7 @@ from __future__ import annotations
 import typer
 
 from evertrain.chaos.fleet import cli as fleet
+from evertrain.chaos.sim import cli_replay
 from evertrain.chaos.sim.cli_script import script
 from evertrain.chaos.sim.cli_seeds import crashes, faults, seeds
 
@@ -19,6 +20,7 @@ app.command("run")(fleet.run)
 app.command("script")(script)
 app.command("seeds")(seeds)
 app.command("crashes")(crashes)
+app.command("replay")(cli_replay.command)
 app.command("faults")(faults)
 
 

@@ -47,9 +47,7 @@ def replay(paths: Sequence[Path], tally: Tally, *, policy: Policy | None = None)
     for path in paths:
         state: State | None = None
         used = policy or Policy()
-        number = 0
-        for line in recording.read(path):
-            number += 1
+        for number, line in enumerate(recording.read(path), start=1):
             match line:
                 case Chapter():
                     tally.chapters += 1

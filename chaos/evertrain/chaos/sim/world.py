@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from evertrain.chaos.sim.chance import Chance
@@ -25,6 +26,7 @@ from evertrain.controlplane.core.ids import Instant, JobName, NodeName
 from evertrain.controlplane.core.policy import Policy
 from evertrain.controlplane.core.state import Job
 from evertrain.controlplane.shell.leader import Leader
+from evertrain.controlplane.shell.recording import FileRecorder
 from evertrain.controlplane.store import codec
 from evertrain.controlplane.store.api import Key, Kind
 
@@ -45,6 +47,8 @@ class Options:
     clock_offsets_s: tuple[float, ...] = ()
     """Of the coordinators, in their order; missing ones are right."""
     clock_drifts: tuple[float, ...] = ()
+    record: Path | None = None
+    """Folder in which each coordinator records its decisions, in a folder of its own name."""
 
 
 class World:
@@ -89,6 +93,7 @@ class World:
             policy=options.policy,
             clock_offset_s=options.clock_offsets_s[at] if at < len(options.clock_offsets_s) else 0.0,
             clock_drift=options.clock_drifts[at] if at < len(options.clock_drifts) else 0.0,
+            recorder=None if options.record is None else FileRecorder(options.record / name),
         )
 
     def add_node(self, name: str) -> SimNode:

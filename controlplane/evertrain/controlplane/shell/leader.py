@@ -27,7 +27,7 @@ from evertrain.controlplane.core.ids import Instant, NodeName
 from evertrain.controlplane.core.ids import Term as CoreTerm
 from evertrain.controlplane.core.orders import orders_for
 from evertrain.controlplane.core.policy import Policy
-from evertrain.controlplane.core.state import State
+from evertrain.controlplane.core.state import Contact, State
 from evertrain.controlplane.core.step import step
 from evertrain.controlplane.shell.clock import Clock, SteadyClock
 from evertrain.controlplane.shell.committer import Committer
@@ -271,14 +271,14 @@ class Leader:
 
     def _take_progress(self) -> None:
         """Bring the steps that were reported meanwhile into the state; they alone lead to no decision."""
+        seen: dict[NodeName, Contact] = {}
         for node, session in self._fresh.items():
             contact = self.state.contacts.get(node)
             if contact is not None and contact.session == session.session:
-                launchers = {status.job: status for status in session.latest}
                 self._recorder.progress(node, session.latest)
-                self.state = replace(
-                    self.state, contacts=self.state.contacts.set(node, replace(contact, launchers=launchers))
-                )
+                seen[node] = replace(contact, launchers={status.job: status for status in session.latest})
+        if seen:
+            self.state = self.state.with_contacts(seen)
         self._fresh.clear()
 
     def view(self) -> State:
