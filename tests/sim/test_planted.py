@@ -262,14 +262,14 @@ def test_a_gang_outlives_a_cut() -> None:
 
 
 def test_workers_that_are_stopped_because_their_agent_is_cut_off_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    session_over = nodes.SimAgent._session_over
+    session_over = nodes.SimSession._session_over
 
-    def and_stop(self: nodes.SimAgent, stream: coordinators.Stream) -> None:
+    def and_stop(self: nodes.SimSession, stream: coordinators.Stream) -> None:
         session_over(self, stream)
         for launcher in self._node.launchers.values():
             launcher._stop_workers("ordered to stop")
 
-    monkeypatch.setattr(nodes.SimAgent, "_session_over", and_stop)
+    monkeypatch.setattr(nodes.SimSession, "_session_over", and_stop)
     checkers = watched(a_node_is_cut_off)
     assert HealthyGoesOn.invariant in broken(checkers)
     assert "while the records want them to run" in checkers.violations[0].text

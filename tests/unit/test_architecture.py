@@ -57,7 +57,9 @@ ALLOWED: Final = {
     "evertrain.ctl": STDLIB | RPC | {"typer", "click", "rich", "yaml"},
     "evertrain.agent.core": DATA_ONLY,
     "evertrain.agent": STDLIB | RPC | {"psutil", "structlog", "tenacity", "uvloop"},
-    "evertrain.chaos": STDLIB | RPC | {"matplotlib", "rich", "torch", "numpy", "psutil", "pydantic", "typer", "yaml"},
+    "evertrain.chaos": STDLIB
+    | RPC
+    | {"matplotlib", "rich", "torch", "numpy", "psutil", "pydantic", "structlog", "typer", "yaml"},
 }
 """Modules from outside that a package may import; the longest name that fits counts."""
 

@@ -72,6 +72,16 @@ def test_a_bad_gpu_kills_three_restarts_then_people_drain_the_node_and_submit_ag
     assert run.cluster.job.incarnation == 2
 
 
+def test_a_job_that_meets_a_bad_gpu_at_its_very_first_start_is_given_up_as_well() -> None:
+    first = a_fault(needs_node=True, detect_s=10.0)
+    broken_until_s = 1000.0 + 10.0 + 3 * 310.0
+    second = a_fault(node=1, at_s=broken_until_s + 600.0 + 60.0, needs_node=True, detect_s=10.0)
+    books = play(first, second, spares=2)
+    assert books.interruptions["only"] == 2
+    assert books.touches["submit"] == 2
+    assert books.generations == 1 + 3 + 3 + 1  # the first, three in vain, three in vain, the last
+
+
 def test_a_lost_host_is_replaced_by_a_spare_without_anybody() -> None:
     run = a_run(a_fault(host=True, needs_node=True, repair_s=3600.0), policy=our_policy(silence_s=3.0, prepare_s=25.0))
     books = run.books

@@ -10,12 +10,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, replace
-from random import Random
 from typing import Any
 
-from evertrain.chaos.sim.history import History, Led, Ordered
-from evertrain.chaos.sim.network import Network, Pipe
+from evertrain.chaos.sim.history import Led, Ordered
+from evertrain.chaos.sim.network import Pipe
 from evertrain.chaos.sim.process import Process, SimClock
+from evertrain.chaos.sim.site import Site
 from evertrain.chaos.sim.store import SimServer, SimStore
 from evertrain.contract.launch import LauncherStatus
 from evertrain.controlplane.core.commands import Answer, Refusal
@@ -114,9 +114,7 @@ class CoordinatorHost:
         name: str,
         *,
         server: SimServer,
-        network: Network,
-        history: History,
-        rng: Random,
+        site: Site,
         policy: Policy,
         clock_offset_s: float = 0.0,
         clock_drift: float = 0.0,
@@ -125,7 +123,8 @@ class CoordinatorHost:
         self.name = name
         self.process = Process(name)
         self.clock = SimClock(self.process, offset_s=clock_offset_s, drift=clock_drift)
-        self._server, self._network, self._record, self._rng = server, network, history, rng
+        self._server, self._network, self._record = server, site.network, site.history
+        self._rng = site.rng(name)
         self._policy = policy
         self._recorder = recorder
         self._task: asyncio.Task[None] | None = None

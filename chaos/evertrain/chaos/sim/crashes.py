@@ -183,8 +183,7 @@ def _facts(world: World) -> Iterator[str]:
         for checkpoint in job.checkpoints:
             if checkpoint.state == "corrupt":
                 yield f"job {job.id}: the checkpoint of step {checkpoint.step} is corrupt"
-    for name, node in world.nodes.items():
-        running = sum(each.alive for each in node.launchers.values())
-        yield f"{name} runs {running} launchers"
+    # On which nodes is chance: who is ready first is taken.
+    yield f"{sum(each.alive for node in world.nodes.values() for each in node.launchers.values())} launchers run"
     keys = [key for key in world.server.snapshot().records if key.kind is Kind.REQUEST]
     yield f"{len(keys)} requests were accepted"

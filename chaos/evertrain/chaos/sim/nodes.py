@@ -200,14 +200,7 @@ class SimAgent:
         self._inbox: deque[agent.Event] = deque()
         self._working = False
         self._nonce = 0
-        self.stream: Stream | None = None
-        self._opened_at = 0.0
-        self._round: deque[str] = deque()
-        """Coordinators still to be tried before the next pause."""
-        self._tried: dict[str, None] = {}
-        self._attempt = 0
-        self._failures = 0
-        self._first = ""
+        self.session = SimSession(self, node)
 
     # -- life -----------------------------------------------------------------------------------
 
@@ -216,7 +209,7 @@ class SimAgent:
         for record in self.state.memory.jobs:
             if record.launcher is not None:
                 self._soon(partial(self._adopt, record.job, record.launcher.owner))
-        self._later(HEAR_FOUND_S, self._connect)
+        self.later(HEAR_FOUND_S, self.session.connect)
 
     def die(self, *, reset: bool) -> None:
         """The process is gone. With ``reset`` its kernel tells the other ends."""
@@ -224,15 +217,7 @@ class SimAgent:
         self.process.forget()
         for launcher in self._node.launchers.values():
             launcher.told = launcher.ended = None
-        if self.stream is not None:
-            stream, self.stream = self.stream, None
-            stream.down.close()
-            stream.up.close()
-            host = self._node.coordinators[stream.coordinator]
-            if reset:
-                self._site.network.send(self._node.name, host.name, host.broke, stream)
-            else:
-                host.links_changed(self._node.name)
+        self.session.broken_off(reset=reset)
 
     def stop(self, change: int) -> None:
         """SIGSTOP (+1) or SIGCONT (-1)."""
@@ -240,8 +225,7 @@ class SimAgent:
             self.process.stop()
         else:
             self.process.go_on()
-        if self.stream is not None:
-            self._node.coordinators[self.stream.coordinator].links_changed(self._node.name)
+        self.session.stopped_or_went_on()
 
     def _with_found(self, memory: agent.Memory) -> agent.Memory:
         """What the journal says, and launchers that run although it doesn't know of them."""
@@ -254,13 +238,15 @@ class SimAgent:
                 records[launcher.job] = replace(record, launcher=agent.LauncherRecord(owner=launcher.owner))
         return replace(memory, jobs=tuple(records.values()))
 
-    def _later(self, seconds: float, do: Callable[[], None]) -> None:
-        self._site.later(seconds, lambda: self.process.deliver(self._if_alive, do))
+    def later(self, seconds: float, do: Callable[[], None]) -> None:
+        """Have ``do`` done after ``seconds``, if the process is then alive, and when it goes on."""
+        self._site.later(seconds, lambda: self.process.deliver(self.if_alive, do))
 
     def _soon(self, do: Callable[[], None]) -> None:
-        self._later(LOCAL_S, do)
+        self.later(LOCAL_S, do)
 
-    def _if_alive(self, do: Callable[[], None]) -> None:
+    def if_alive(self, do: Callable[[], None]) -> None:
+        """Do it unless the process is gone."""
         if self.alive:
             do()
 
@@ -286,7 +272,7 @@ class SimAgent:
         facts = core.facts(self.state)
         if facts != self._facts:
             self._facts = facts
-            self.report()
+            self.session.report()
 
     def _write_journal(self) -> None:
         disk = self._node.disk
@@ -309,7 +295,7 @@ class SimAgent:
             case agent.StopLauncher(job=job, order=order, kill_after_s=kill_after_s):
                 launcher = self._send(job, order)
                 if launcher is not None:
-                    self._later(kill_after_s, partial(launcher.die, "killed: it did not end in time"))
+                    self.later(kill_after_s, partial(launcher.die, "killed: it did not end in time"))
             case agent.Sweep(job=job, owner=owner):
                 self._soon(partial(self.post, agent.Swept(job=job, owner=owner)))
             case _:
@@ -340,20 +326,54 @@ class SimAgent:
     def _told(self, owner: str, status: LauncherStatus, *, beat: bool) -> None:
         self.post(agent.StatusArrived(job=status.job, owner=owner, status=status))
         if beat:
-            self.report()
+            self.session.report()
 
     def _ended(self, job: str, owner: str, why: str) -> None:
         self._node.launchers.pop(owner, None)
         self._soon(partial(self.post, agent.LauncherGone(job=job, owner=owner, reason=why)))
 
-    # -- the session ----------------------------------------------------------------------------------
+
+class SimSession:
+    """An agent's session with whichever coordinator leads: found, kept, and found again."""
+
+    def __init__(self, of: SimAgent, node: SimNode) -> None:
+        self._agent = of
+        self._node = node
+        self._site = node.site
+        self._rng = node.site.rng("agents")
+        self.stream: Stream | None = None
+        self._opened_at = 0.0
+        self._round: deque[str] = deque()
+        """Coordinators still to be tried before the next pause."""
+        self._tried: dict[str, None] = {}
+        self._attempt = 0
+        self._failures = 0
+        self._first = ""
+
+    def broken_off(self, *, reset: bool) -> None:
+        """The agent's process is gone. With ``reset`` its kernel tells the other end."""
+        if self.stream is None:
+            return
+        stream, self.stream = self.stream, None
+        stream.down.close()
+        stream.up.close()
+        host = self._node.coordinators[stream.coordinator]
+        if reset:
+            self._site.network.send(self._node.name, host.name, host.broke, stream)
+        else:
+            host.links_changed(self._node.name)
+
+    def stopped_or_went_on(self) -> None:
+        """The agent's process was stopped, or goes on: do its heartbeats come?"""
+        if self.stream is not None:
+            self._node.coordinators[self.stream.coordinator].links_changed(self._node.name)
 
     def report(self) -> None:
         """Say all that is true here now."""
         if self.stream is not None:
-            self.stream.up.send(Report(launchers=core.statuses(self.state)))
+            self.stream.up.send(Report(launchers=core.statuses(self._agent.state)))
 
-    def _connect(self) -> None:
+    def connect(self) -> None:
         """Try each coordinator once, and whom they name as leader, until there is a session."""
         names = self._node.coordinators
         self._round = deque(dict.fromkeys((self._first, *names) if self._first else names))
@@ -374,19 +394,19 @@ class SimAgent:
             boot_id=f"{self._node.name}-boot{self._node.boots}",
             address=self._node.address,
             slots=self._node.slots,
-            cluster_id=self.state.memory.cluster_id,
+            cluster_id=self._agent.state.memory.cluster_id,
             labels=self._node.labels,
         )
 
         def reply(answer: Welcome | Answer | NotLeader) -> None:
-            arrive = partial(self.process.deliver, self._answered, attempt, name)
+            arrive = partial(self._agent.process.deliver, self._answered, attempt, name)
             self._site.network.send(name, self._node.name, arrive, answer)
 
         if host.runs or self._site.network.is_cut(self._node.name, name):
             self._site.network.send(self._node.name, name, host.register, who, reply)
-            self._later(REGISTER_S, lambda: self._failed(attempt))
+            self._agent.later(REGISTER_S, lambda: self._failed(attempt))
         else:
-            self._later(LOCAL_S * 2, lambda: self._failed(attempt))  # connection refused
+            self._agent.later(LOCAL_S * 2, lambda: self._failed(attempt))  # connection refused
 
     def _failed(self, attempt: int) -> None:
         """This attempt came to nothing, unless it did meanwhile."""
@@ -396,10 +416,10 @@ class SimAgent:
     def _again(self) -> None:
         self._failures += 1
         pause_s = self._rng.uniform(0.0, min(BACKOFF_S_MAX, BACKOFF_S_MIN * 2.0 ** min(self._failures, 16)))
-        self._later(pause_s, self._connect)
+        self._agent.later(pause_s, self.connect)
 
     def _answered(self, attempt: int, coordinator: str, answer: Welcome | Answer | NotLeader) -> None:
-        if not self.alive or attempt != self._attempt or self.stream is not None:
+        if not self._agent.alive or attempt != self._attempt or self.stream is not None:
             return
         match answer:
             case NotLeader(leader=leader):
@@ -408,7 +428,7 @@ class SimAgent:
                 self._try_next()
             case Answer():
                 self._try_next()
-            case Welcome() if core.refusal(self.state.memory, answer.cluster_id, answer.term):
+            case Welcome() if core.refusal(self._agent.state.memory, answer.cluster_id, answer.term):
                 self._try_next()
             case Welcome():
                 self._open(coordinator, answer)
@@ -423,7 +443,7 @@ class SimAgent:
             cluster_id=welcome.cluster_id,
             up=Pipe(network, self._node.name, coordinator, lambda message: host.arrived(stream, message)),
             down=Pipe(network, coordinator, self._node.name, lambda message: self._heard(stream, message)),
-            muted=lambda: not self.alive or self.process.stopped or self.stream is not stream,
+            muted=lambda: not self._agent.alive or self._agent.process.stopped or self.stream is not stream,
         )
         self.stream, self._opened_at, self._first = stream, self._site.now(), coordinator
         stream.up.send(Opened())
@@ -431,7 +451,7 @@ class SimAgent:
         self.links_changed(coordinator)
 
     def _heard(self, stream: Stream, message: object) -> None:
-        self.process.deliver(self._take, stream, message)
+        self._agent.process.deliver(self._take, stream, message)
 
     def _take(self, stream: Stream, message: object) -> None:
         if stream is not self.stream:
@@ -450,7 +470,7 @@ class SimAgent:
                     for each in jobs
                 )
                 orders = agent.NodeOrders(term=stream.term, revision=revision, jobs=wanted)
-                self.post(agent.OrdersArrived(cluster_id=stream.cluster_id, orders=orders))
+                self._agent.post(agent.OrdersArrived(cluster_id=stream.cluster_id, orders=orders))
             case Probe():
                 self._probe(stream, message)
             case Closed():
@@ -459,14 +479,14 @@ class SimAgent:
                 raise AssertionError(f"{message} does not travel down")
 
     def _session_over(self, stream: Stream) -> None:
-        if stream is not self.stream or not self.alive:
+        if stream is not self.stream or not self._agent.alive:
             return
         self.stream = None
         stream.up.close()
         stream.down.close()
         lived = self._site.now() - self._opened_at >= LIVED_S
         self._failures = 0 if lived else self._failures + 1
-        self.post(agent.SessionEnded())
+        self._agent.post(agent.SessionEnded())
         host = self._node.coordinators[stream.coordinator]
         self._site.network.send(self._node.name, host.name, host.broke, stream)
         self._again()
@@ -475,7 +495,7 @@ class SimAgent:
         """A link to or from ``coordinator`` was cut, or it stopped: does it still answer pings?"""
         stream = self.stream
         if stream is not None and stream.coordinator == coordinator and not self._answers(coordinator):
-            self._later(self._rng.uniform(*KEEPALIVE_S), lambda: self._still_no_answer(stream))
+            self._agent.later(self._rng.uniform(*KEEPALIVE_S), lambda: self._still_no_answer(stream))
 
     def _answers(self, coordinator: str) -> bool:
         network, host = self._site.network, self._node.coordinators[coordinator]
@@ -501,7 +521,9 @@ class SimAgent:
         def arrive() -> None:
             found = self._node.nodes[target].probed(command.launcher_id)
             if found is not None:
-                network.send(target, me, lambda: self.process.deliver(self._if_alive, partial(finish, found)))
+                network.send(
+                    target, me, lambda: self._agent.process.deliver(self._agent.if_alive, partial(finish, found))
+                )
 
         network.send(me, target, arrive)
-        self._later(command.deadline_s, partial(finish, Verdict.SILENT))
+        self._agent.later(command.deadline_s, partial(finish, Verdict.SILENT))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
+from evertrain.chaos.sim.nodes import SimNode
 from evertrain.chaos.sim.site import Program
 from evertrain.chaos.sim.storage import Condition
 from evertrain.chaos.sim.world import World
@@ -63,6 +64,14 @@ def _is(world: World, state: JobState, *, nodes: int = 0, step: int = 0) -> bool
     return enough and (not step or (training is not None and training.step >= step))
 
 
+def _head(world: World) -> SimNode:
+    """The first node of the job's gang."""
+    found = job(world)
+    assert found is not None, "it was submitted"
+    assert found.gang is not None, "it runs"
+    return world.nodes[found.gang.nodes[0]]
+
+
 async def _finish(world: World) -> None:
     await world.submit(spec(), Program(steps=120))
     await until(world, "the job succeeds", lambda: _is(world, JobState.SUCCEEDED))
@@ -81,10 +90,11 @@ async def _shrink_and_grow(world: World) -> None:
 async def _drain(world: World) -> None:
     await world.submit(spec(), Program())
     await until(world, "two nodes train", lambda: _is(world, JobState.RUNNING, nodes=2, step=30))
-    await world.drain("n1")
-    await until(world, "n1 is empty", lambda: not any(each.alive for each in world.nodes["n1"].launchers.values()))
+    node = _head(world)
+    await world.drain(node.name)
+    await until(world, "it is empty", lambda: not any(each.alive for each in node.launchers.values()))
     await until(world, "the others train", lambda: _is(world, JobState.RUNNING, nodes=2, step=40))
-    await world.undrain("n1")
+    await world.undrain(node.name)
 
 
 async def _cancel(world: World) -> None:
@@ -99,7 +109,7 @@ async def _refused(world: World) -> None:
     await until(world, "two checkpoints are there", lambda: _is(world, JobState.RUNNING, step=110))
     for stored in world.site.storage.of("a.1")[-1:]:
         world.site.storage.spoil(stored.path, Condition.ROTTEN)
-    for launcher in tuple(world.nodes["n1"].launchers.values()):
+    for launcher in tuple(_head(world).launchers.values()):
         launcher.kill_worker(-9)
     await until(world, "it is past the rotten one", lambda: _is(world, JobState.RUNNING, step=115))
 

@@ -10,8 +10,10 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum, auto
+from functools import partial
 
 from evertrain.chaos.sim.history import CheckpointRefused, CheckpointRemoved, CheckpointSaved, Restored, Trained
+from evertrain.chaos.sim.network import Network
 from evertrain.chaos.sim.site import Program, Site
 from evertrain.chaos.sim.storage import STORAGE, Condition, Stored
 from evertrain.contract.beacon import WITNESSES
@@ -61,17 +63,69 @@ class Workers:
     notices: list[CheckpointNotice] = field(default_factory=list)
 
 
+class Ring:
+    """The workers that take part, in group rank order; each has its place between two others."""
+
+    def __init__(self, network: Network) -> None:
+        self._network = network
+        self._members: dict[str, Workers] = {}
+
+    def add(self, workers: Workers) -> None:
+        """One more node takes part."""
+        self._members[workers.node] = workers
+
+    def has(self, workers: Workers) -> bool:
+        """Whether these very workers take part."""
+        return self._members.get(workers.node) is workers
+
+    @property
+    def first(self) -> Workers:
+        """Those with rank 0, or the lowest so far."""
+        return min(self._members.values(), key=lambda each: each.place.group_rank)
+
+    @property
+    def all(self) -> list[Workers]:
+        """In group rank order."""
+        return sorted(self._members.values(), key=lambda each: each.place.group_rank)
+
+    @property
+    def complete(self) -> bool:
+        """Nobody is missing."""
+        return len(self._members) == self.first.place.group_world_size
+
+    def neighbours(self, workers: Workers) -> list[Workers]:
+        """Whose connections to ``workers`` a collective uses."""
+        ring = self.all
+        at = ring.index(workers)
+        return list(dict.fromkeys((ring[at - 1], ring[(at + 1) % len(ring)])))
+
+    def stalled(self) -> bool:
+        """Whether a collective would hang: somebody does nothing, or a link of the ring is cut."""
+        ring, network = self.all, self._network
+        if any(each.frozen for each in ring):
+            return True
+        pairs = zip(ring, [*ring[1:], *ring[:1]], strict=True)
+        return any(network.is_cut(a.node, b.node) or network.is_cut(b.node, a.node) for a, b in pairs)
+
+    def time_out(self, seconds: float) -> None:
+        """All that wait in a collective give up."""
+        for each in self.all:
+            if not each.ended and not each.frozen:
+                each.on_end(1, f"RuntimeError: Timed out waiting {seconds:.0f}000ms for recv operation")
+
+    def mount_hangs(self) -> bool:
+        """Whether storage hangs on a node."""
+        return any(self._network.is_cut(each.node, STORAGE) for each in self._members.values())
+
+
 class Training:
     """All workers of one generation."""
 
     def __init__(self, site: Site, job: str, generation: int, spec: JobSpec) -> None:
-        self._site = site
-        self._job = job
-        self._generation = generation
-        self._spec = spec
+        self._site, self._job, self._generation, self._spec = site, job, generation, spec
         self._program: Program = site.program(job)
         self._rng = site.rng("training")
-        self._members: dict[str, Workers] = {}
+        self._ring = Ring(site.network)
         self._part = Part.GATHERING
         self._timer: asyncio.TimerHandle | None = None
         self._timeout: asyncio.TimerHandle | None = None
@@ -101,29 +155,29 @@ class Training:
     def join(self, workers: Workers) -> None:
         """Workers were forked on one more node."""
         if self.over:
-            self._echo(workers)
+            _echo(workers)
             return
-        self._members[workers.node] = workers
+        self._ring.add(workers)
         self._expect_timeout()
-        if self._complete():
+        if self._ring.complete:
             self._site.later(self._program.meet_s, self._met)
 
     def gone(self, workers: Workers, *, reset: bool) -> None:
         """Workers ended on a node; with ``reset`` the others' connections to them were closed."""
         workers.ended = True
-        if self._members.get(workers.node) is not workers:
+        if not self._ring.has(workers):
             return
         self._break()
         if reset and not self._left_well:
-            for each in self._neighbours(workers):
-                self._site.later(self._rng.expovariate(1.0) * CASCADE_S, self._echoing(each))
+            for each in self._ring.neighbours(workers):
+                self._site.later(self._rng.expovariate(1.0) * CASCADE_S, partial(_echo, each))
 
     def disturbed(self) -> None:
         """Somebody froze or goes on, got slower, or a link changed: progress goes on from here at the new pace."""
         if self._part is Part.STEPPING:
             self._base, self._stepping_since = self._done_until_now(), self._site.now()
             self._go_on()
-        elif self._part is Part.GATHERING and self._complete():
+        elif self._part is Part.GATHERING and self._ring.complete:
             self._site.later(self._program.meet_s, self._met)
 
     def ask_to_yield(self) -> None:
@@ -135,32 +189,28 @@ class Training:
             self._yield_asked = True
             self.disturbed()
 
-    def _complete(self) -> bool:
-        members = self._members
-        return bool(members) and len(members) == self._first_member().place.group_world_size
-
     # -- meeting and restoring --------------------------------------------------------------
 
     def _met(self) -> None:
-        if self._part is not Part.GATHERING or self._stalled():
+        if self._part is not Part.GATHERING or self._ring.stalled():
             return
         self._part = Part.RESTORING
-        for each in self._members.values():
+        for each in self._ring.all:
             each.connected_s = self._site.now() - each.begun_at
             each.on_news()
-        path = self._first_member().place.restore_path
+        path = self._ring.first.place.restore_path
         seconds = self._program.restore_s * self._site.storage.slow if path else 0.0
         self._timer = self._site.later(seconds, self._read)
 
     def _read(self) -> None:
-        place = self._first_member().place
+        place = self._ring.first.place
         path, storage = place.restore_path, self._site.storage
-        if self._stalled() or (path and (storage.hanging or self._mount_hangs())):
+        if self._ring.stalled() or (path and (storage.hanging or self._ring.mount_hangs())):
             self._timer = self._site.later(1.0, self._read)
             self._expect_timeout()
             return
         if path and storage.down:
-            self._first_member().on_end(WorkerExit.CHECKPOINT_UNREADABLE, f"{path} cannot be read: {storage.refusal()}")
+            self._ring.first.on_end(WorkerExit.CHECKPOINT_UNREADABLE, f"{path} cannot be read: {storage.refusal()}")
             return
         if path and (found := storage.condition(path)) is not Condition.WHOLE:
             self._refuse(path, f"{found}")
@@ -174,19 +224,15 @@ class Training:
         self._site.history.add(Restored(self._job, self._generation, path, place.restore_digest, step))
         self._part, self._base, self._first = Part.STEPPING, step, step
         self._stepping_since = self._site.now()
-        for each in self._members.values():
+        for each in self._ring.all:
             each.restored_s = self._site.now() - each.begun_at
             each.on_news()
         self._go_on()
 
     def _refuse(self, path: str, why: str) -> None:
-        reader = self._first_member()
+        reader = self._ring.first
         self._site.history.add(CheckpointRefused(self._job, self._generation, path, why))
-        reader.notices.append(
-            CheckpointNotice(
-                kind="refused", generation=self._generation, step=0, path=path, part="model.pt", reason=why
-            )
-        )
+        reader.notices.append(_refused(path, why, generation=self._generation))
         reader.on_end(WorkerExit.CHECKPOINT_REFUSED, why)
 
     # -- stepping ------------------------------------------------------------------------------
@@ -194,11 +240,11 @@ class Training:
     def _go_on(self) -> None:
         """Set the timer for the next step that is news; or wait for the end of a stall."""
         self._cancel()
-        if self._stalled():
+        if self._ring.stalled():
             self._expect_timeout()
             return
         self._forget_timeout()
-        self._pace_s = self._program.step_s * max(each.slowdown for each in self._members.values())
+        self._pace_s = self._program.step_s * max(each.slowdown for each in self._ring.all)
         target = self._next_milestone()
         left_s = (target - self._base) * self._pace_s - (self._site.now() - self._stepping_since)
         self._timer = self._site.later(max(0.0, left_s), self._milestone)
@@ -215,14 +261,14 @@ class Training:
     def _milestone(self) -> None:
         self._base, self._stepping_since = self._next_milestone(), self._site.now()
         if self._base == self._first + 1:
-            for each in self._members.values():
+            for each in self._ring.all:
                 each.first_step_s = self._site.now() - each.begun_at
                 each.on_news()
         every = self._save_every
         if self._base >= self._program.steps:
             self._finish()
         elif self._base == self._program.fails_at:
-            self._first_member().on_end(1, "ValueError: loss is NaN")
+            self._ring.first.on_end(1, "ValueError: loss is NaN")
         elif self._yield_asked or (every and self._base % every == 0):
             self._save()
         else:
@@ -231,8 +277,8 @@ class Training:
     def _finish(self) -> None:
         self._left_well = True
         self._break()
-        for each in tuple(self._members.values()):
-            self._site.later(self._rng.uniform(0.0, 0.2), self._ending(each, 0, ""))
+        for each in self._ring.all:
+            self._site.later(self._rng.uniform(0.0, 0.2), partial(_end, each))
 
     def _save(self) -> None:
         self._part = Part.SAVING
@@ -242,16 +288,16 @@ class Training:
 
     def _saved(self) -> None:
         storage = self._site.storage
-        if self._stalled() or storage.hanging or self._mount_hangs():
+        if self._ring.stalled() or storage.hanging or self._ring.mount_hangs():
             self._timer = self._site.later(1.0, self._saved)
             self._expect_timeout()
             return
-        told = self._ring()
+        told = self._ring.all
         if why := storage.refusal():
             notice = CheckpointNotice(kind="failed", generation=self._generation, step=self._base, reason=why)
             told = told[:1]
         else:
-            notice = self._put(storage.put(self._job, self._base, self._generation))
+            notice = self._put()
             told = told[:WITNESSES]
         for each in told:
             each.notices.append(notice)
@@ -265,31 +311,20 @@ class Training:
             each.on_news()
         self._go_on()
 
-    def _put(self, stored: Stored) -> CheckpointNotice:
-        history = self._site.history
+    def _put(self) -> CheckpointNotice:
+        storage, history = self._site.storage, self._site.history
+        stored = storage.put(self._job, self._base, self._generation)
         history.add(CheckpointSaved(self._job, self._generation, stored.step, stored.path))
-        # The trainer library keeps the newest of its own lineage, and what it restored from.
-        kept = [each for each in self._site.storage.of(self._job) if each.path != self._restore_path]
-        for each in kept[: -max(1, self._spec.checkpoint.keep)]:
-            self._site.storage.remove(each.path)
-            history.add(CheckpointRemoved(self._job, each.step, each.path))
-        return CheckpointNotice(
-            kind="committed",
-            generation=self._generation,
-            step=stored.step,
-            path=stored.path,
-            digest=stored.digest,
-            bytes_total=1 << 30,
-            world_size=self._first_member().place.world_size,
-            save_s=self._program.save_s,
-        )
+        for old in storage.retain(self._job, keep=self._spec.checkpoint.keep, besides=self._restore_path):
+            history.add(CheckpointRemoved(self._job, old.step, old.path))
+        return _committed(stored, world_size=self._ring.first.place.world_size, save_s=self._program.save_s)
 
     def _leave(self) -> None:
         self._left_well = True
         self._break()
-        for each in tuple(self._members.values()):
+        for each in self._ring.all:
             each.yielded = True
-            self._site.later(self._rng.uniform(0.0, 0.1), self._ending(each, 0, ""))
+            self._site.later(self._rng.uniform(0.0, 0.1), partial(_end, each))
 
     # -- breaking --------------------------------------------------------------------------------
 
@@ -300,7 +335,7 @@ class Training:
         self._cancel()
         self._forget_timeout()
         self._part = Part.OVER
-        for each in self._members.values():
+        for each in self._ring.all:
             each.on_progress()
         if self._base > self._first or self._restore_path:
             self._site.history.add(Trained(self._job, self._generation, self._first, self._base))
@@ -324,52 +359,43 @@ class Training:
 
     def _maybe_time_out(self) -> None:
         self._timeout = None
-        waiting = self._part is Part.GATHERING or self._stalled() or self._site.storage.hanging > 0
-        if not self.over and (waiting or self._mount_hangs()):
+        waiting = self._part is Part.GATHERING or self._ring.stalled() or self._site.storage.hanging > 0
+        if not self.over and (waiting or self._ring.mount_hangs()):
             self._time_out()
 
     def _time_out(self) -> None:
-        text = f"RuntimeError: Timed out waiting {self._program.collective_timeout_s:.0f}000ms for recv operation"
-        for each in tuple(self._members.values()):
-            if not each.ended and not each.frozen:
-                each.on_end(1, text)
-
-    def _echoing(self, workers: Workers) -> Callable[[], None]:
-        return lambda: self._echo(workers)
-
-    def _echo(self, workers: Workers) -> None:
-        if not workers.ended and not workers.frozen:
-            workers.on_end(1, "RuntimeError: Connection closed by peer")
-
-    def _ending(self, workers: Workers, code: int, message: str) -> Callable[[], None]:
-        return lambda: None if workers.ended else workers.on_end(code, message)
-
-    # -- the ring ------------------------------------------------------------------------------------
-
-    def _first_member(self) -> Workers:
-        return min(self._members.values(), key=lambda each: each.place.group_rank)
-
-    def _ring(self) -> list[Workers]:
-        return sorted(self._members.values(), key=lambda each: each.place.group_rank)
-
-    def _neighbours(self, workers: Workers) -> list[Workers]:
-        ring = self._ring()
-        at = ring.index(workers)
-        return list(dict.fromkeys((ring[at - 1], ring[(at + 1) % len(ring)])))
-
-    def _stalled(self) -> bool:
-        ring = self._ring()
-        if any(each.frozen or each.stuck for each in ring):
-            return True
-        network = self._site.network
-        pairs = zip(ring, [*ring[1:], *ring[:1]], strict=True)
-        return any(network.is_cut(a.node, b.node) or network.is_cut(b.node, a.node) for a, b in pairs)
-
-    def _mount_hangs(self) -> bool:
-        network = self._site.network
-        return any(network.is_cut(each.node, STORAGE) for each in self._members.values())
+        self._ring.time_out(self._program.collective_timeout_s)
 
     def _cancel(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+
+def _refused(path: str, why: str, *, generation: int) -> CheckpointNotice:
+    return CheckpointNotice(kind="refused", generation=generation, step=0, path=path, part="model.pt", reason=why)
+
+
+def _committed(stored: Stored, *, world_size: int, save_s: float) -> CheckpointNotice:
+    return CheckpointNotice(
+        kind="committed",
+        generation=stored.generation,
+        step=stored.step,
+        path=stored.path,
+        digest=stored.digest,
+        bytes_total=1 << 30,
+        world_size=world_size,
+        save_s=save_s,
+    )
+
+
+def _echo(workers: Workers) -> None:
+    """A neighbour's connection was closed."""
+    if not workers.ended and not workers.frozen:
+        workers.on_end(1, "RuntimeError: Connection closed by peer")
+
+
+def _end(workers: Workers) -> None:
+    """The script came to its end."""
+    if not workers.ended:
+        workers.on_end(0, "")

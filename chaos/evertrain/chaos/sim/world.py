@@ -87,9 +87,7 @@ class World:
         self.coordinators[name] = CoordinatorHost(
             name,
             server=self.server,
-            network=self.site.network,
-            history=self.history,
-            rng=self.site.rng(name),
+            site=self.site,
             policy=options.policy,
             clock_offset_s=options.clock_offsets_s[at] if at < len(options.clock_offsets_s) else 0.0,
             clock_drift=options.clock_drifts[at] if at < len(options.clock_drifts) else 0.0,
@@ -127,7 +125,7 @@ class World:
                 self.coordinators[name].links_changed(other)
                 node_agent = self.nodes[other].agent
                 if node_agent is not None:
-                    node_agent.links_changed(name)
+                    node_agent.session.links_changed(name)
         if source in self.nodes and target in self.nodes:
             self.disturb(source)
 
@@ -146,7 +144,7 @@ class World:
             process.go_on()
         for node in self.nodes.values():
             if node.agent is not None:
-                node.agent.links_changed(name)
+                node.agent.session.links_changed(name)
 
     # -- operators -----------------------------------------------------------------------------
 

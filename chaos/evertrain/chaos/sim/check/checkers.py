@@ -106,10 +106,10 @@ def _checkers(world: World, ground: Ground) -> Iterator[Checker]:
 def _prompt(world: World, node: str) -> bool:
     """Whether what happens on a node is told to its coordinator at once."""
     agent, network = world.nodes[node].agent, world.site.network
-    if agent is None or agent.process.stopped or agent.stream is None:
+    if agent is None or agent.process.stopped or agent.session.stream is None:
         return False
     slow = network.weather.loss > 0.0 or network.weather.delay_s + network.weather.jitter_s > PROMPT_S
-    return not slow and not network.is_cut(node, agent.stream.coordinator)
+    return not slow and not network.is_cut(node, agent.session.stream.coordinator)
 
 
 def _by_kind(checkers: tuple[Checker, ...]) -> dict[type, tuple[Checker, ...]]:

@@ -185,7 +185,7 @@ def _tell_agents(stage: Stage, coordinator: str) -> None:
     """Their keep-alive looks whether it answers."""
     for node in stage.world.nodes.values():
         if node.agent is not None:
-            node.agent.links_changed(coordinator)
+            node.agent.session.links_changed(coordinator)
 
 
 async def _clock(stage: Stage, args: Args) -> None:
