@@ -91,7 +91,7 @@ class Ring:
     @property
     def complete(self) -> bool:
         """Nobody is missing."""
-        return len(self._members) == self.first.place.group_world_size
+        return bool(self._members) and len(self._members) == self.first.place.group_world_size
 
     def neighbours(self, workers: Workers) -> list[Workers]:
         """Whose connections to ``workers`` a collective uses."""
@@ -134,11 +134,9 @@ class Training:
         self._stepping_since = 0.0
         self._pace_s = self._program.step_s
         self._yield_asked = False
-        self._left_well = False
-        """All left as agreed: at the end of the script, or after a save that was asked for."""
+        self._left_well = False  # all left as agreed: at the end of the script, or after a save
         self._restore_path = ""
-        checkpoint = spec.checkpoint
-        self._save_every = checkpoint.every_steps if checkpoint.dir and self._program.uses_trainer else 0
+        self._save_every = spec.checkpoint.every_steps if spec.checkpoint.dir and self._program.uses_trainer else 0
 
     # -- who takes part -----------------------------------------------------------------
 
@@ -150,7 +148,7 @@ class Training:
     @property
     def step(self) -> int:
         """Completed steps."""
-        return self._done_until_now()
+        return self._done()
 
     def join(self, workers: Workers) -> None:
         """Workers were forked on one more node."""
@@ -175,7 +173,7 @@ class Training:
     def disturbed(self) -> None:
         """Somebody froze or goes on, got slower, or a link changed: progress goes on from here at the new pace."""
         if self._part is Part.STEPPING:
-            self._base, self._stepping_since = self._done_until_now(), self._site.now()
+            self._base, self._stepping_since = self._done(), self._site.now()
             self._go_on()
         elif self._part is Part.GATHERING and self._ring.complete:
             self._site.later(self._program.meet_s, self._met)
@@ -185,7 +183,7 @@ class Training:
         if not self._yield_asked:
             if self._part is Part.STEPPING:
                 # Before the next milestone changes: what was done until now was done on the way to the old one.
-                self._base, self._stepping_since = self._done_until_now(), self._site.now()
+                self._base, self._stepping_since = self._done(), self._site.now()
             self._yield_asked = True
             self.disturbed()
 
@@ -331,7 +329,7 @@ class Training:
     def _break(self) -> None:
         if self._part is Part.OVER:
             return
-        self._base = self._done_until_now()
+        self._base = self._done()
         self._cancel()
         self._forget_timeout()
         self._part = Part.OVER
@@ -342,7 +340,7 @@ class Training:
         # Whoever hears nothing of it stays in its collective until that times out.
         self._site.later(self._program.collective_timeout_s, self._time_out)
 
-    def _done_until_now(self) -> int:
+    def _done(self) -> int:
         if self._part is not Part.STEPPING or self._timer is None:
             return self._base  # no timer: it is stalled
         done = int((self._site.now() - self._stepping_since) / self._pace_s + 1e-6)
@@ -355,7 +353,7 @@ class Training:
     def _forget_timeout(self) -> None:
         if self._timeout is not None:
             self._timeout.cancel()
-            self._timeout = None
+        self._timeout = None
 
     def _maybe_time_out(self) -> None:
         self._timeout = None
@@ -369,7 +367,7 @@ class Training:
     def _cancel(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-            self._timer = None
+        self._timer = None
 
 
 def _refused(path: str, why: str, *, generation: int) -> CheckpointNotice:

@@ -24,7 +24,7 @@ from evertrain.chaos.sim.history import (
 from evertrain.chaos.sim.script.story import Narrator
 
 KEPT_MAX = 20_000
-LINES_MAX = 120
+LINES_MAX = 60
 UNTOLD: Final = frozenset({Committed, Acknowledged, Loaded, Ordered, OrderObeyed, Asked})
 """What only machines need."""
 
