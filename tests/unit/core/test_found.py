@@ -8,7 +8,7 @@ from itertools import pairwise
 from evertrain.contract.exits import WorkerExit
 from evertrain.contract.jobspec import RetryPolicy
 from evertrain.contract.launch import CheckpointNotice, GroupState, ProcessExit
-from evertrain.controlplane.core.events import NodeOutOfSight, NodeRegistered, NodeReported
+from evertrain.controlplane.core.events import NodeOutOfSight, NodeRegistered, NodeReported, StoreReturned
 from evertrain.controlplane.core.ids import Instant
 from evertrain.controlplane.core.logic import Logic
 from evertrain.controlplane.core.policy import Policy
@@ -183,6 +183,33 @@ def test_job_is_placed_without_a_node_whose_launcher_does_not_get_ready() -> Non
     assert world.members() == ("n2", "n3"), world.job().reason
     assert "n1 got no launcher ready within 30 s" in "\n".join(world.story())
     assert world.job().shunned == ()
+
+
+def test_launcher_is_waited_for_from_when_it_could_be_ordered() -> None:
+    world = World()
+    world.add("n1", "n2")
+    world.slow_launchers |= {"n1", "n2"}
+    world.submit(a_spec(least=2, most=2, prepare_timeout_s=30.0))
+    world.now += 100.0  # the commit of it took so long
+    world.feed(StoreReturned(at=Instant(world.now)))
+    world.settle()
+    assert world.job().state is JobState.PLACING, world.job().reason
+    world.slow_launchers.clear()
+    for node in world.nodes.values():
+        node.launchers = {}
+    world.settle()
+    world.advance(20.0)
+    assert world.job().gang is not None, world.job().reason
+
+
+def test_victims_of_a_node_that_cannot_be_seen_are_not_charged_to_the_job() -> None:
+    world = a_running_gang()
+    world.lose_sight("n1")
+    for name in ("n2", "n3"):
+        world.fail_worker(name, code=1, message="Connection closed by peer")
+    world.advance(60.0)
+    assert world.job().generation > 1
+    assert world.job().failures == 0
 
 
 def test_job_whose_only_nodes_do_not_get_ready_fails_and_names_them() -> None:

@@ -170,6 +170,7 @@ def test_decisions_in_the_midst_of_a_leadership_can_be_repeated() -> None:
     found = state.durable().begun(
         term=state.term,
         led_since=state.led_since,
+        ordering_since=state.ordering_since,
         sequence=state.sequence,
         contacts=state.contacts,
         wakes=state.wakes,

@@ -79,12 +79,15 @@ def inspect(draft: Draft, job: Job, gang: Gang) -> Damage:
         causes = [failure.cause for failure in failures.values()]
         cause = worst.text if worst is not None else some(causes, between="; ")
     code = 0 if lost or under or worst is None else worst.code
+    echo = not lost and not under and worst is not None and worst.echo
+    # Victims of a node that can't be seen tell nothing of the job's own processes.
+    innocent = under or code == WorkerExit.CHECKPOINT_UNREADABLE or (echo and unknown)
     return Damage(
         lost=lost,
         unknown=unknown,
         failed=tuple(failures),
-        own=not under and code != WorkerExit.CHECKPOINT_UNREADABLE and any(each.own for each in failures.values()),
-        echo=not lost and not under and worst is not None and worst.echo,
+        own=not innocent and any(each.own for each in failures.values()),
+        echo=echo,
         cause=cause,
         code=code,
     )
@@ -94,7 +97,7 @@ def _suspects(draft: Draft, gang: Gang, muster: Muster) -> list[Member]:
     """Members that may be lost or broken, in group rank order. Asks to be woken when all must have started."""
     nodes = dict(muster.troubled)
     if len(muster.started) < len(gang.members):
-        waited_s = draft.now - gang.formed_at
+        waited_s = draft.now - draft.state.ordered(gang.formed_at)
         if waited_s < draft.policy.start_timeout_s:
             draft.wake_in(draft.policy.start_timeout_s - waited_s)
         else:
@@ -128,7 +131,7 @@ def _failure(draft: Draft, job: Job, gang: Gang, member: Member) -> _Failure | N
             return _Failure(f"workers on {member.node} were stopped", own=True)
         if status.group is not GroupState.NONE:
             return None
-    if draft.now - gang.formed_at >= draft.policy.start_timeout_s:
+    if draft.now - draft.state.ordered(gang.formed_at) >= draft.policy.start_timeout_s:
         text = f"{member.node} did not start its workers within {draft.policy.start_timeout_s:.0f} s"
         return _Failure(text, own=False)
     return None

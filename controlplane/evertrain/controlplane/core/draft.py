@@ -101,9 +101,14 @@ class Draft:
 
     def begin_term(self, term: Term, at: Instant) -> None:
         """A leadership begins: nothing is heard yet, and everything is to be decided."""
-        self._state = replace(self._state, term=term, led_since=at)
+        self._state = replace(self._state, term=term, led_since=at, ordering_since=at)
         self._set_contacts(Map())
         self.look_afresh()
+
+    def orders_again(self, at: Instant) -> None:
+        """Orders can be sent again: waits for nodes begin anew."""
+        self._state = replace(self.state, ordering_since=at)
+        self.agenda.add_waiting()
 
     def look_afresh(self) -> None:
         """Read all that is held again and decide all jobs, as if everything were news."""

@@ -79,6 +79,13 @@ class TimerFired:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StoreReturned:
+    """The store kept the leader waiting: for a while nothing could be committed, and so nothing ordered."""
+
+    at: Instant
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class JobSubmitted:
     """A client asks for a job; ``spec`` has been checked."""
 
@@ -123,5 +130,12 @@ class UndrainAsked:
 
 OperatorRequest: TypeAlias = JobSubmitted | CancelAsked | DrainAsked | UndrainAsked
 Event: TypeAlias = (
-    LeadershipBegan | NodeRegistered | NodeReported | NodeOutOfSight | NodeProbed | TimerFired | OperatorRequest
+    LeadershipBegan
+    | NodeRegistered
+    | NodeReported
+    | NodeOutOfSight
+    | NodeProbed
+    | TimerFired
+    | StoreReturned
+    | OperatorRequest
 )

@@ -95,7 +95,7 @@ def _preferred(job: Job, nodes: list[NodeName]) -> list[NodeName]:
 
 def _start_when_ready(draft: Draft, job: Job, chosen: list[NodeName]) -> None:
     prepared = ready(draft, job, chosen)
-    waited_s = draft.now - job.reserved_at
+    waited_s = draft.now - draft.state.ordered(job.reserved_at)
     patience_s = job.spec.prepare_timeout_s
     if len(prepared) == len(chosen) or (waited_s >= patience_s and whole(job, len(prepared))):
         members = prepared[: whole(job, len(prepared))]
@@ -338,7 +338,7 @@ def _ask_to_yield(draft: Draft, job: Job, gang: Gang, reason: str) -> None:
 def _await_yield(draft: Draft, job: Job, gang: Gang) -> None:
     leaving = _leaving(draft, job)
     deadlines = [c.deadline for n in leaving if (c := draft.state.nodes[n].cordon) is not None and c.deadline]
-    deadline = min([*deadlines, later(gang.yielding_since, draft.policy.yield_timeout_s)])
+    deadline = min([*deadlines, later(draft.state.ordered(gang.yielding_since), draft.policy.yield_timeout_s)])
     if draft.now < deadline:
         draft.wake_in(deadline - draft.now)
         return

@@ -184,7 +184,7 @@ def _reports_no_steps(draft: Draft, job: Job, gang: Gang) -> bool:
     """Whether this is a script without the trainer library; asks to be woken when that can be told."""
     if attached(draft, job, gang) or any(each.first_step for each in job.history[:-1]):
         return False
-    left_s = gang.formed_at + draft.policy.attach_wait_s - draft.now
+    left_s = draft.state.ordered(gang.formed_at) + draft.policy.attach_wait_s - draft.now
     if left_s > 0:
         draft.wake_in(left_s)
     return left_s <= 0

@@ -17,6 +17,7 @@ from evertrain.controlplane.core.events import (
     NodeProbed,
     NodeRegistered,
     NodeReported,
+    StoreReturned,
     TimerFired,
     UndrainAsked,
 )
@@ -37,6 +38,8 @@ def observe(draft: Draft, event: Event) -> None:
             _out_of_sight(draft, event)
         case NodeProbed():
             _probed(draft, event)
+        case StoreReturned():
+            draft.orders_again(event.at)
         case TimerFired():
             draft.agenda.add_waiting()
         case JobSubmitted():

@@ -353,6 +353,8 @@ class State:
     cluster_id: str
     term: Term = Term(0)
     led_since: Instant = Instant(0.0)
+    ordering_since: Instant = Instant(0.0)
+    """Since when orders could be committed and sent without a break. Not durable."""
     jobs: Map[JobName, Job] = Map()
     nodes: Map[NodeName, Node] = Map()
     requests: Map[str, Request] = Map()
@@ -378,6 +380,10 @@ class State:
     def contact(self, node: NodeName) -> Contact:
         """What is seen of ``node``; a node not heard of in this term is out of sight since its start."""
         return self.contacts.get(node) or Contact(connected=False, since=self.led_since, cause=NOT_HEARD_OF)
+
+    def ordered(self, instant: Instant) -> Instant:
+        """From when to count a wait for nodes that began at ``instant``: not from before they could be told."""
+        return max(instant, self.ordering_since)
 
     def status(self, job: Job, node: NodeName) -> LauncherStatus | None:
         """What ``node`` last told of its launcher for ``job``; None: it has none."""
@@ -462,13 +468,20 @@ class State:
         *,
         term: Term,
         led_since: Instant,
+        ordering_since: Instant,
         sequence: int,
         contacts: Mapping[NodeName, Contact],
         wakes: Mapping[JobName, Instant],
     ) -> State:
         """This state in the midst of a leadership, with all that is not durable: to repeat decisions of it."""
         there = replace(
-            self, term=term, led_since=led_since, sequence=sequence, contacts=Map(contacts), wakes=Map(wakes)
+            self,
+            term=term,
+            led_since=led_since,
+            ordering_since=ordering_since,
+            sequence=sequence,
+            contacts=Map(contacts),
+            wakes=Map(wakes),
         )
         return there.indexed()
 

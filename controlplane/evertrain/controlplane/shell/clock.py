@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
+from collections.abc import Callable
 from typing import Protocol
 
 from evertrain.controlplane.core.ids import Instant
@@ -54,3 +56,31 @@ class SteadyClock:
     async def sleep(self, seconds: float) -> None:
         """Wait."""
         await self._clock.sleep(seconds)
+
+
+class Alarm:
+    """One timer of the running loop. It never moves later without having rung."""
+
+    def __init__(self, clock: Clock | SteadyClock, ring: Callable[[], None]) -> None:
+        self._clock = clock
+        self._ring = ring
+        self._at: Instant | None = None
+        self._handle: asyncio.TimerHandle | None = None
+
+    def set(self, at: Instant) -> None:
+        """Ring at ``at``, unless it rings sooner."""
+        if self._at is not None and self._at <= at:
+            return
+        self.stop()
+        self._at = at
+        self._handle = asyncio.get_running_loop().call_later(max(0.0, at - self._clock.now()), self._due)
+
+    def stop(self) -> None:
+        """Don't ring."""
+        if self._handle is not None:
+            self._handle.cancel()
+        self._at = self._handle = None
+
+    def _due(self) -> None:
+        self.stop()
+        self._ring()

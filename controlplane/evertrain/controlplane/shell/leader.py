@@ -20,6 +20,7 @@ from evertrain.controlplane.core.events import (
     NodeOutOfSight,
     NodeRegistered,
     NodeReported,
+    StoreReturned,
     TimerFired,
     UndrainAsked,
 )
@@ -29,7 +30,7 @@ from evertrain.controlplane.core.orders import orders_for
 from evertrain.controlplane.core.policy import Policy
 from evertrain.controlplane.core.state import Contact, State
 from evertrain.controlplane.core.step import step
-from evertrain.controlplane.shell.clock import Clock, SteadyClock
+from evertrain.controlplane.shell.clock import Alarm, Clock, SteadyClock
 from evertrain.controlplane.shell.committer import Committer
 from evertrain.controlplane.shell.recording import Recorder
 from evertrain.controlplane.shell.sessions import NodeSession, Probe, facts_of
@@ -42,6 +43,8 @@ INBOX_EVENTS_MAX = 4_096
 """Events that may wait. A full inbox stops the reading of the agents' streams: back-pressure, no loss."""
 BATCH_EVENTS_MAX = 1_024
 """A step costs about the same for one report of a gang as for a thousand, and so does its commit."""
+STORE_SLOW_S = 5.0
+"""A commit that took longer: what was decided with it could not be ordered meanwhile."""
 
 
 class NotLeading(Exception):
@@ -76,11 +79,11 @@ class Leader:
         self._policy = policy
         self._recorder = recorder
         self._inbox: asyncio.Queue[_Envelope] = asyncio.Queue(maxsize=INBOX_EVENTS_MAX)
-        self._timer: asyncio.TimerHandle | None = None
-        self._timer_at: Instant | None = None
+        self._alarm = Alarm(self._clock, self._wake)
         self._fresh: dict[NodeName, NodeSession] = {}
         self._asked: dict[asyncio.Future[Answer], None] = {}
         self._over = False
+        self._waited_for_store = False
         self.sessions: dict[NodeName, NodeSession] = {}
         self.state = State(cluster_id="")
         self.ready = asyncio.Event()
@@ -117,6 +120,9 @@ class Leader:
                     while len(batch) < BATCH_EVENTS_MAX and not self._inbox.empty():
                         batch.append(self._inbox.get_nowait())
                     await self._handle(batch)
+                    while self._waited_for_store:
+                        self._waited_for_store = False
+                        await self._handle([_Envelope(StoreReturned(at=self._clock.now()))])
         finally:
             self._let_go()
 
@@ -145,7 +151,9 @@ class Leader:
             await self._handle(batch[middle:])
             return
         self._recorder.step(before, events, now, decision)
+        began = self._clock.monotonic()
         await self._committer.commit(writes)
+        self._waited_for_store |= self._clock.monotonic() - began >= STORE_SLOW_S
         self.state = decision.state
         self._answer(batch, decision)
         self._dispatch(before, decision, events)
@@ -177,7 +185,7 @@ class Leader:
                 case ProbeNode():
                     self._probe(command)
                 case WakeAt(at=at):
-                    self._wake_at(at)
+                    self._alarm.set(at)
 
     def _is_ordered(self, node: NodeName) -> bool:
         session = self.sessions.get(node)
@@ -194,17 +202,7 @@ class Leader:
             if session is not None:
                 session.request(Probe(probe=repr(float(command.since)), command=command))
 
-    def _wake_at(self, at: Instant) -> None:
-        if self._timer is not None:
-            if self._timer_at is not None and self._timer_at <= at and not self._timer.cancelled():
-                return
-            self._timer.cancel()
-        delay_s = max(0.0, at - self._clock.now())
-        self._timer_at = at
-        self._timer = asyncio.get_running_loop().call_later(delay_s, self._wake)
-
     def _wake(self) -> None:
-        self._timer, self._timer_at = None, None
         if not self._inbox.full():  # a full inbox leads to a decision anyway
             self._inbox.put_nowait(_Envelope(TimerFired(at=self._clock.now())))
 
@@ -293,8 +291,7 @@ class Leader:
         raise NotLeading(reason)
 
     def _let_go(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
+        self._alarm.stop()
         for session in self.sessions.values():
             session.close("this coordinator no longer leads")
         self.sessions.clear()

@@ -50,6 +50,7 @@ KINDS: Final[Mapping[str, type]] = {
         core_events.NodeOutOfSight,
         core_events.NodeProbed,
         core_events.TimerFired,
+        core_events.StoreReturned,
         core_events.JobSubmitted,
         core_events.CancelAsked,
         core_events.DrainAsked,
@@ -80,6 +81,7 @@ class Chapter:
     cluster_id: str
     term: Term
     led_since: Instant
+    ordering_since: Instant
     sequence: int
     records: tuple[Record, ...]
     contacts: Mapping[NodeName, Contact]
@@ -244,6 +246,7 @@ def chapter_of(state: State, policy: Policy) -> Chapter:
         cluster_id=state.cluster_id,
         term=state.term,
         led_since=state.led_since,
+        ordering_since=state.ordering_since,
         sequence=state.sequence,
         records=tuple(
             Record(kind=each.key.kind, name=each.key.name, value=base64.b64encode(each.value or b"").decode())
@@ -262,6 +265,7 @@ def state_of(chapter: Chapter) -> State:
     return state.begun(
         term=chapter.term,
         led_since=chapter.led_since,
+        ordering_since=chapter.ordering_since,
         sequence=chapter.sequence,
         contacts=chapter.contacts,
         wakes=chapter.wakes,
