@@ -82,6 +82,8 @@ class Engine:
     launcher_error: str = ""
     slow_launchers: set[str] = field(default_factory=set)
     """Nodes on which no launcher ever gets ready."""
+    deaf_probers: set[str] = field(default_factory=set)
+    """Nodes that are asked to probe others and never answer."""
     _wakes: list[float] = field(default_factory=list)
     _requests: int = 0
 
@@ -134,6 +136,8 @@ class Engine:
         listening = target.powered and any(s.launcher_id == command.launcher_id for s in target.launchers.values())
         verdict = Verdict.ALIVE if listening else Verdict.REFUSED if target.powered else Verdict.SILENT
         for prober in command.probers:
+            if prober in self.deaf_probers:
+                continue
             self.feed(
                 NodeProbed(
                     at=Instant(self.now), since=command.since, target=command.target, prober=prober, verdict=verdict

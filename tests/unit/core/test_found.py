@@ -8,11 +8,11 @@ from itertools import pairwise
 from evertrain.contract.exits import WorkerExit
 from evertrain.contract.jobspec import RetryPolicy
 from evertrain.contract.launch import CheckpointNotice, GroupState, ProcessExit
-from evertrain.controlplane.core.events import NodeOutOfSight, NodeRegistered, NodeReported, StoreReturned
-from evertrain.controlplane.core.ids import Instant
+from evertrain.controlplane.core.events import NodeOutOfSight, NodeProbed, NodeRegistered, NodeReported, StoreReturned
+from evertrain.controlplane.core.ids import Instant, NodeName
 from evertrain.controlplane.core.logic import Logic
 from evertrain.controlplane.core.policy import Policy
-from evertrain.controlplane.core.state import JobState
+from evertrain.controlplane.core.state import JobState, Verdict
 from support.world import World, a_spec
 
 
@@ -210,6 +210,35 @@ def test_victims_of_a_node_that_cannot_be_seen_are_not_charged_to_the_job() -> N
     world.advance(60.0)
     assert world.job().generation > 1
     assert world.job().failures == 0
+
+
+def test_first_node_that_is_seen_again_does_not_give_up_the_others() -> None:
+    world = a_running_gang()
+    for name in ("n1", "n2", "n3"):
+        world.lose_sight(name)
+    world.advance(3_600.0)
+    world.deaf_probers.add("n1")  # asked, and never answers
+    world.return_node("n1")
+    world.advance(30.0)
+    assert (world.job().state, world.job().generation) == (JobState.RUNNING, 1), world.job().reason
+
+
+def test_one_prober_without_an_answer_is_not_enough_while_another_still_tries() -> None:
+    world = a_running_gang()
+    world.deaf_probers |= {"n2", "n3"}
+    world.lose_sight("n1")
+    since = world.state.contact(NodeName("n1")).since
+    answer = NodeProbed(
+        at=Instant(world.now), since=since, target=NodeName("n1"), prober=NodeName("n2"), verdict=Verdict.SILENT
+    )
+    world.feed(answer)
+    assert world.job().generation == 1, "n3 was asked as well"
+    world.feed(replace(answer, prober=NodeName("n3"), verdict=Verdict.ALIVE))
+    world.advance(60.0)
+    assert world.job().generation == 1
+    now = Instant(world.now)
+    world.feed(*(replace(answer, at=now, prober=NodeName(name)) for name in ("n2", "n3")))
+    assert world.job().generation == 2
 
 
 def test_job_whose_only_nodes_do_not_get_ready_fails_and_names_them() -> None:

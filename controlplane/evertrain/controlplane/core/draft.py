@@ -94,9 +94,9 @@ class Draft:
         if holder is None or before is None or not contact.as_open_as(before):
             self.agenda.stir()
 
-    def note_asked(self, node: NodeName) -> None:
-        """Note that others are asked about ``node``: no news to anybody."""
-        self._contacts[node] = replace(self.contact(node), probed_at=self.now)
+    def note_asked(self, node: NodeName, probers: tuple[NodeName, ...]) -> None:
+        """Note that ``probers`` are asked about ``node``: no news to anybody."""
+        self._contacts[node] = replace(self.contact(node), probed_at=self.now, asked=probers)
         self._contacts_put = True
 
     def begin_term(self, term: Term, at: Instant) -> None:

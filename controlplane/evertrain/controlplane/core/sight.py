@@ -83,13 +83,14 @@ class Lookout:
         answers = {
             str(verdict): sorted(n for n, p in contact.probed.items() if p.verdict is verdict) for verdict in Verdict
         }
-        alive, gone = answers[Verdict.ALIVE], answers[Verdict.REFUSED] or answers[Verdict.SILENT]
-        if gone and not alive:
-            how = "refuses" if answers[Verdict.REFUSED] else "does not answer"
-            return Lost(f"{contact.cause}, and its launcher {how} {', '.join(gone)}")
+        alive, refused, silent = (answers[each] for each in (Verdict.ALIVE, Verdict.REFUSED, Verdict.SILENT))
+        if refused and not alive:
+            return Lost(f"{contact.cause}, and its launcher refuses {', '.join(refused)}")
+        if silent and not alive and not self._answers_come(contact):
+            return Lost(f"{contact.cause}, and its launcher does not answer {', '.join(silent)}")
         probing = self._probe(contact, member, for_s)
-        given_up = for_s >= draft.policy.alone_lost_after_s and self._anybody_seen
-        if not alive and given_up:
+        alone_s = draft.policy.alone_lost_after_s
+        if not alive and for_s >= alone_s and self._seen_for_s >= alone_s:
             return Lost(f"{contact.cause}, and nothing was heard of it for {for_s:.0f} s")
         if not alive and self._survivor_failed:
             if not probing or for_s >= draft.policy.probe_wait_s:
@@ -97,9 +98,18 @@ class Lookout:
             draft.wake_in(draft.policy.probe_wait_s - for_s)
         if not alive:
             if self._anybody_seen:
-                draft.wake_in(draft.policy.alone_lost_after_s - for_s)
+                draft.wake_in(alone_s - for_s if for_s < alone_s else alone_s - self._seen_for_s)
             return Unknown(contact.cause, alive=False, for_s=for_s)
         return Unknown(f"its agent is away ({contact.cause}), its launcher answers {', '.join(alive)}", True, for_s)
+
+    def _answers_come(self, contact: Contact) -> bool:
+        """Whether others that were asked still try to reach it: one who gets no answer may be the only one."""
+        answered = {node for node, probed in contact.probed.items() if probed.at >= contact.probed_at}
+        left_s = contact.probed_at + self._draft.policy.probe_wait_s - self._draft.now
+        if left_s <= 0 or answered.issuperset(contact.asked):
+            return False
+        self._draft.wake_in(left_s)
+        return True
 
     def _probe(self, contact: Contact, member: Member, for_s: float) -> bool:
         """Ask other nodes to look, at most once per interval; whether anybody can be asked."""
@@ -111,12 +121,13 @@ class Lookout:
         # Dense at first, when it matters; a node that stays away is looked at now and then.
         every_s = draft.policy.probe_every_s * (1 if for_s < 30.0 else 10)
         if draft.now - contact.probed_at >= every_s:
-            draft.note_asked(member.node)
+            probers = self._probers(member)
+            draft.note_asked(member.node, probers)
             draft.command(
                 ProbeNode(
                     target=member.node,
                     since=contact.since,
-                    probers=self._probers(member),
+                    probers=probers,
                     address=member.address,
                     port=member.probe_port,
                     launcher_id=member.launcher_id,
@@ -145,6 +156,13 @@ class Lookout:
     def _anybody_seen(self) -> bool:
         """Whether any node is connected. If none is, it may well be us who cannot be reached."""
         return len(self._away) < len(self._gang.members) or bool(self._outsiders)
+
+    @cached_property
+    def _seen_for_s(self) -> float:
+        """For how long some node has been in sight; silence of the others tells nothing of the time before."""
+        seated = (node for node in self._muster.seats if node not in self._away)
+        since = min((self._draft.contact(node).since for node in (*seated, *self._outsiders)), default=self._draft.now)
+        return self._draft.now - since
 
     @cached_property
     def _connected_seats(self) -> list[int]:

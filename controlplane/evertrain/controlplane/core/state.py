@@ -273,6 +273,8 @@ class Contact:
     """By prober, since the node went out of sight."""
     probed_at: Instant = Instant(0.0)
     """When probes were last asked for."""
+    asked: tuple[NodeName, ...] = ()
+    """Of whom."""
 
     def as_open_as(self, other: Contact) -> bool:
         """Whether a job that does not hold the node could have it just as before."""
