@@ -22,6 +22,9 @@ class Policy:
     """Nodes asked in one round; one answer decides, more only make it sooner."""
     probe_deadline_s: float = 1.0
     """A host that lost power answers nothing; together with the silence limit this keeps detection under 3 s."""
+    probe_answers_s: float = 3.0
+    """One prober that got no answer is believed only when the others had so long to say otherwise. If all say so,
+    nobody waits."""
     probe_wait_s: float = 1.2
     """With a survivor's collective error at hand, how long a probe may still clear the node."""
     echo_wait_s: float = 0.15

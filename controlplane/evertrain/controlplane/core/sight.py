@@ -59,7 +59,8 @@ def _away_since(draft: Draft, contact: Contact) -> Instant:
     """When its absence began: for a node not heard of yet, when it has had the time to find the new leader."""
     if contact.cause == NOT_HEARD_OF:
         return later(contact.since, draft.policy.reconnect_grace_s)
-    return contact.since
+    # While nothing could be committed nobody was asked to look.
+    return draft.state.ordered(contact.since)
 
 
 class Lookout:
@@ -105,7 +106,7 @@ class Lookout:
     def _answers_come(self, contact: Contact) -> bool:
         """Whether others that were asked still try to reach it: one who gets no answer may be the only one."""
         answered = {node for node, probed in contact.probed.items() if probed.at >= contact.probed_at}
-        left_s = contact.probed_at + self._draft.policy.probe_wait_s - self._draft.now
+        left_s = contact.probed_at + self._draft.policy.probe_answers_s - self._draft.now
         if left_s <= 0 or answered.issuperset(contact.asked):
             return False
         self._draft.wake_in(left_s)
@@ -162,7 +163,7 @@ class Lookout:
         """For how long some node has been in sight; silence of the others tells nothing of the time before."""
         seated = (node for node in self._muster.seats if node not in self._away)
         since = min((self._draft.contact(node).since for node in (*seated, *self._outsiders)), default=self._draft.now)
-        return self._draft.now - since
+        return self._draft.now - self._draft.state.ordered(since)
 
     @cached_property
     def _connected_seats(self) -> list[int]:
