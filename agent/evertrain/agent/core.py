@@ -8,7 +8,8 @@ lost, repeated or late event can delay an action but can't bend it.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from operator import attrgetter
 from typing import Final, assert_never
 
 from evertrain.agent.model import (
@@ -40,6 +41,9 @@ from evertrain.contract.launch import Desired, GangOrder, GroupState, LauncherSt
 
 STARTS_MAX: Final = 3
 """Launchers started for one generation of a job before the node says that it cannot."""
+_FACTS_OF: Final = attrgetter(
+    *(each.name for each in fields(LauncherStatus) if each.name not in {"step", "loss", "tokens"})
+)
 STOP_MARGIN_S: Final = 5.0
 """What a launcher gets beyond its workers' grace before it is killed."""
 
@@ -345,7 +349,7 @@ def heard(state: State) -> bool:
 
 def facts(state: State) -> tuple[object, ...]:
     """What a report must be sent at once for when it changes: all but progress, which heartbeats carry."""
-    return (state.revision, *(replace(each, step=0, loss=None, tokens=None) for each in statuses(state)))
+    return (state.revision, *map(_FACTS_OF, statuses(state)))
 
 
 def _told(state: State, record: JobRecord) -> LauncherStatus:

@@ -382,6 +382,8 @@ class SimSession:
 
     def _try_next(self) -> None:
         self._attempt += 1
+        while self._round and self._refuses(self._round[0]):
+            self._tried[self._round.popleft()] = None
         if not self._round:
             self._again()
             return
@@ -402,11 +404,13 @@ class SimSession:
             arrive = partial(self._agent.process.deliver, self._answered, attempt, name)
             self._site.network.send(name, self._node.name, arrive, answer)
 
-        if host.runs or self._site.network.is_cut(self._node.name, name):
-            self._site.network.send(self._node.name, name, host.register, who, reply)
-            self._agent.later(REGISTER_S, lambda: self._failed(attempt))
-        else:
-            self._agent.later(LOCAL_S * 2, lambda: self._failed(attempt))  # connection refused
+        self._site.network.send(self._node.name, name, host.register, who, reply)
+        self._agent.later(REGISTER_S, lambda: self._failed(attempt))
+
+    def _refuses(self, coordinator: str) -> bool:
+        """Whether its machine says at once that nobody listens: it is reached, and the process is not there."""
+        cut = self._site.network.is_cut(self._node.name, coordinator)
+        return not cut and not self._node.coordinators[coordinator].runs
 
     def _failed(self, attempt: int) -> None:
         """This attempt came to nothing, unless it did meanwhile."""

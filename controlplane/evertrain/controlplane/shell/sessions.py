@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields
+from operator import attrgetter
 from typing import TypeAlias
 
 from evertrain.contract.launch import LauncherStatus
@@ -59,7 +60,7 @@ class NodeSession:
     session: str
     heard_at: float
     """On the monotonic clock."""
-    facts: tuple[LauncherStatus, ...] | None = None
+    facts: tuple[object, ...] | None = None
     """The last report without its progress; None before the first."""
     latest: tuple[LauncherStatus, ...] = ()
     streaming: bool = False
@@ -133,6 +134,11 @@ class Silence:
         return [each for each in sessions if now - each.heard_at >= self._silent_after_s]
 
 
-def facts_of(launchers: tuple[LauncherStatus, ...]) -> tuple[LauncherStatus, ...]:
+_FACTS_OF = attrgetter(
+    *(each.name for each in fields(LauncherStatus) if each.name not in {"step", "loss", "tokens", "phase"})
+)
+
+
+def facts_of(launchers: tuple[LauncherStatus, ...]) -> tuple[object, ...]:
     """A report without what changes all the time; two reports with equal facts are the same news."""
-    return tuple(replace(status, step=0, loss=None, tokens=None, phase="") for status in launchers)
+    return tuple(map(_FACTS_OF, launchers))
