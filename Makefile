@@ -5,7 +5,8 @@ SHELL := /bin/bash
 MAKEFLAGS += --no-print-directory
 
 # Variables you may set: PYTHON=python3.12, TORCH_INDEX=https://download.pytorch.org/whl/cpu (no CUDA libraries),
-# PYTEST="-k store -x" (arguments for pytest), TORCH=2.9.1 (for test-torch-other), REPEAT=5 (for the benchmarks).
+# PYTEST="-k store -x" (arguments for pytest), TORCH=2.9.1 (for test-torch-other), REPEAT=5 (for the benchmarks),
+# SEEDS=200, FIRST=1, MINUTES=480 (for sim and sim-nightly).
 PYTHON ?= $(firstword $(foreach name,python3 python3.13 python3.12 python3.11,\
     $(shell $(name) -c 'import sys; print("$(name)" if sys.version_info >= (3, 11) else "")' 2>/dev/null)))
 VENV ?= .venv
@@ -13,6 +14,9 @@ TORCH_INDEX ?=
 PYTEST ?=
 TORCH ?= 2.9.1
 REPEAT ?=
+SEEDS ?= 200
+FIRST ?= $(shell date +%Y%m%d)0000
+MINUTES ?= 480
 
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
@@ -20,6 +24,7 @@ OTHER := build/venv-torch-$(TORCH)
 SOURCES := proto controlplane agent trainer chaos tests bench tools examples
 
 .PHONY: help setup etcd demo test check proto format constraints bench-recovery bench-trainer bench-agent bench-core bench-sim \
+    bench-swarm sim sim-nightly \
     test-torch-other clean
 
 help: ## List the targets
@@ -64,6 +69,13 @@ format: setup ## Format the code and fix what ruff can fix
 constraints: setup ## Pin what .venv holds now in constraints.txt
 	@$(BIN)/python tools/setup_venv.py --venv $(VENV) --freeze
 
+sim: setup ## Play SEEDS=200 seeds of the swarm, then crash at every transition of every scenario
+	@$(BIN)/evertrain-sim seeds --count $(SEEDS) --keep build/seeds
+	@$(BIN)/evertrain-sim crashes
+
+sim-nightly: setup ## Play seeds from FIRST (the date, if it is not set) for MINUTES=480, keep those that break a promise
+	@$(BIN)/evertrain-sim seeds --first $(FIRST) --minutes $(MINUTES) --keep-going --keep build/seeds
+
 bench-recovery: setup ## Time from SIGKILL to the first new step, ours and torchrun's, one JSON line per figure
 	@$(BIN)/python -m bench.recovery $(if $(REPEAT),--repeat $(REPEAT))
 
@@ -75,6 +87,9 @@ bench-agent: setup ## Memory and processor time of an idle agent
 
 bench-core: setup ## Cost of the core's decisions at 16 to 16,384 nodes
 	@$(BIN)/python -m bench.core_step $(if $(REPEAT),--repeat $(REPEAT))
+
+bench-swarm: setup ## Wall time of 200 seeds of the swarm in two processes
+	@$(BIN)/python -m bench.sim_swarm
 
 bench-sim: setup ## Seconds and memory of a what-if: 54 days of 2,048 and of 16,384 nodes
 	@$(BIN)/python -m bench.sim_fleet

@@ -19,7 +19,7 @@ def fault(kind: str, at_s: float = 1000.0, *, lasts_s: float = 0.0, size: float 
 
 
 def violation(invariant: str = WANTED) -> Violation:
-    return Violation(at_s=1.0, invariant=invariant, text="broken")
+    return Violation(at_s=9000.0, invariant=invariant, text="broken")
 
 
 PLAN = tuple(fault(f"k{at}", 1000.0 + at) for at in range(16))
@@ -53,6 +53,12 @@ def test_what_is_left_is_what_it_takes(kinds: tuple[str, ...]) -> None:
 def test_what_takes_no_fault_at_all_shrinks_to_none_at_once() -> None:
     found = least(PLAN, lambda _plan: [violation()])
     assert (found.plan, found.attempts) == ((), 1)
+
+
+def test_the_newest_faults_before_the_violation_are_tried_first() -> None:
+    late = tuple(fault(f"late{at}", 10_000.0 + at) for at in range(64))
+    found = least((*PLAN, *late), takes("k14", "k15"), attempts_max=4)
+    assert {each.kind for each in found.plan} == {"k14", "k15"}
 
 
 def test_another_promise_does_not_count() -> None:

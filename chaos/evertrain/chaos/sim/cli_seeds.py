@@ -22,7 +22,7 @@ from evertrain.chaos.sim.quiet import hush
 from evertrain.chaos.sim.scenarios import SCENARIOS
 from evertrain.chaos.sim.script.story import Narrator
 from evertrain.chaos.sim.shrink import Limits, shrink
-from evertrain.chaos.sim.swarm import Outcome, run_plan
+from evertrain.chaos.sim.swarm import Outcome, ready_process, run_plan
 
 AHEAD = 2
 """Seeds that wait for each worker process, so that none is idle."""
@@ -81,7 +81,7 @@ def seeds(  # noqa: PLR0913 - a parameter is an option of the command line
 
 def play_seeds(wanted: Iterable[int], size: Size, *, jobs: int) -> Iterator[Outcome]:
     """Play seeds in worker processes; outcomes come in the order of the seeds."""
-    with ProcessPoolExecutor(jobs, initializer=hush) as pool:
+    with ProcessPoolExecutor(jobs, initializer=ready_process) as pool:
         waiting: list[Future[Outcome]] = []
         try:
             for seed in wanted:

@@ -23,6 +23,8 @@ from evertrain.controlplane.core.policy import Policy
 
 SETTLE_S = 300.0
 """Jobs start before the first fault begins."""
+LAST_S = 1_200.0
+"""The last burst begins so long before the healing: none of its faults waits for its phase beyond it."""
 FAULTS = (8, 40)
 KINDS_SHARE = 0.35
 """Of all kinds, how many a seed has."""
@@ -78,7 +80,7 @@ def _options(seed: int, rng: Random, size: Size) -> Options:
     drifts = [rng.choice((0.0, 2e-5, 5e-4)) * rng.uniform(-1.0, 1.0) for _ in range(size.coordinators)]
     policy = Policy(
         reconnect_grace_s=rng.choice((1.0, 2.0)) * Policy().reconnect_grace_s,
-        probers_max=rng.choice((1, 3)),
+        probers_max=rng.choice((3, 5)),
         agent_return_s=rng.choice((3.0, 10.0)),
         alone_lost_after_s=rng.choice((120.0, 600.0)),
         grow_after_s=rng.choice((5.0, 60.0)),
@@ -91,7 +93,7 @@ def _options(seed: int, rng: Random, size: Size) -> Options:
         seed=seed,
         nodes=size.nodes,
         coordinators=size.coordinators,
-        lease_ttl_s=rng.choice((20.0, 60.0)),
+        lease_ttl_s=rng.choice((20.0, 60.0, 60.0, 60.0)),
         policy=policy,
         clock_offsets_s=tuple(round(each, 3) for each in off),
         clock_drifts=tuple(drifts),
@@ -120,7 +122,7 @@ def _work(rng: Random, size: Size) -> tuple[Work, ...]:
         nodes = rng.choice(shapes)(rng, max(1, size.nodes // count))
         trainer, short = rng.random() < 0.8, rng.random() < 0.25
         program = _program(rng, trainer=trainer, short=short)
-        saves_s = rng.uniform(300.0, 3600.0)
+        saves_s = rng.uniform(600.0, 5400.0)
         checkpoint = CheckpointPolicy(
             dir="/checkpoints", every_steps=max(1, int(saves_s / program.step_s)), keep=rng.randint(2, 5)
         )
@@ -181,7 +183,7 @@ def draw_plan(seed: int, setup: Setup, size: Size) -> tuple[Planned, ...]:
     jobs = [each.spec.name for each in setup.work]
     plan: list[Planned] = []
     while len(plan) < count:
-        start = rng.uniform(SETTLE_S, max(SETTLE_S, size.seconds - SETTLE_S))
+        start = rng.uniform(SETTLE_S, max(SETTLE_S, size.seconds - LAST_S))
         for at in range(min(rng.randint(1, BURST_MAX), count - len(plan))):
             kind = KINDS[rng.choices(names, weights)[0]]
             plan.append(_planned(rng, kind, start, jobs=jobs, nodes=size.nodes, first=at == 0))

@@ -87,4 +87,5 @@ class SimClock:
     async def sleep(self, seconds: float) -> None:
         """Wait; longer while the process is stopped."""
         await asyncio.sleep(max(0.0, seconds) / (1.0 + self._drift))
-        await self._process.awake()
+        if self._process.stopped:
+            await self._process.awake()

@@ -15,7 +15,7 @@ from evertrain.controlplane.core.state import Job, JobState
 
 PATIENCE_S = 1_200.0
 """For each thing that a scenario waits for, whatever crashes meanwhile."""
-LOOK_S = 0.5
+LOOK_S = 2.0
 
 
 class NeverCame(Exception):

@@ -7,7 +7,7 @@ late or lost has an unknown outcome, and may land after its sender gave up.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from random import Random
 
@@ -17,6 +17,7 @@ from evertrain.chaos.sim.process import Process, SimClock
 from evertrain.controlplane.store import codec
 from evertrain.controlplane.store.api import (
     Fenced,
+    Key,
     Leadership,
     LeaseLost,
     OutcomeUnknown,
@@ -87,6 +88,11 @@ class SimServer(MemoryServer):
     def loaded(self, coordinator: str, snapshot: Snapshot) -> None:
         """A coordinator read all records."""
         self._record.add(Loaded(coordinator, snapshot.revision, snapshot.records))
+
+    @property
+    def records(self) -> Mapping[Key, bytes]:
+        """All records now; for reading only."""
+        return self._records
 
     def elect(self, address: str) -> Term:
         """Begin the next term, and watch its lease."""

@@ -7,6 +7,7 @@ phase. The result depends on the seed and the plan alone.
 
 from __future__ import annotations
 
+import gc
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
@@ -21,6 +22,7 @@ from evertrain.chaos.sim.faults.inject import Injector
 from evertrain.chaos.sim.history import Observer
 from evertrain.chaos.sim.loop import Stuck, run
 from evertrain.chaos.sim.plan import Planned
+from evertrain.chaos.sim.quiet import hush
 from evertrain.chaos.sim.world import World
 from evertrain.controlplane.core.state import JobState
 
@@ -29,6 +31,8 @@ LOOK_S = 600.0
 CALM_LOOK_S = 15.0
 """The same, once everything is healed."""
 RESUBMITS_MAX = 10
+GARBAGE_LOOK = 100_000
+"""Objects made between two looks for garbage."""
 UNFORESEEN = "nothing of the product fails by itself"
 
 
@@ -54,6 +58,13 @@ class Outcome:
     def ok(self) -> bool:
         """No promise was broken."""
         return not self.violations
+
+
+def ready_process() -> None:
+    """Make a process ready to play many seeds: no logs, and garbage is looked for less often."""
+    hush()
+    gc.freeze()
+    gc.set_threshold(GARBAGE_LOOK, 20, 20)
 
 
 def run_plan(

@@ -102,7 +102,7 @@ class Ring:
     def stalled(self) -> bool:
         """Whether a collective would hang: somebody does nothing, or a link of the ring is cut."""
         ring, network = self.all, self._network
-        if any(each.frozen for each in ring):
+        if any(each.frozen or each.stuck for each in ring):
             return True
         pairs = zip(ring, [*ring[1:], *ring[:1]], strict=True)
         return any(network.is_cut(a.node, b.node) or network.is_cut(b.node, a.node) for a, b in pairs)

@@ -226,7 +226,7 @@ def _completed_nothing(draft: Draft, job: Job, gang: Gang, damage: Damage) -> bo
     if job.logic < Logic.PAUSES or damage.lost or not damage.own or damage.code == WorkerExit.CHECKPOINT_REFUSED:
         return False  # another node, or an older checkpoint, makes a difference at once
     if attached(draft, job, gang) or any(each.first_step for each in job.history):
-        return job.history[-1].first_step == 0
+        return job.history[-1].first_step == 0 or job.without_progress >= draft.policy.slow_after
     return draft.now - gang.formed_at < draft.policy.quick_s
 
 

@@ -22,7 +22,7 @@ from evertrain.controlplane.core.events import (
     UndrainAsked,
 )
 from evertrain.controlplane.core.ids import JobName, later
-from evertrain.controlplane.core.state import Cancel, Contact, Cordon, Job, JobState, Node, Probed
+from evertrain.controlplane.core.state import Cancel, Contact, Cordon, Job, JobState, Node, Probed, Verdict
 
 
 def observe(draft: Draft, event: Event) -> None:
@@ -118,8 +118,11 @@ def _probed(draft: Draft, event: NodeProbed) -> None:
     contact = draft.contact(event.target)
     # An answer about an earlier absence says nothing of this one.
     if not contact.connected and event.since == contact.since:
-        probed = {**contact.probed, event.prober: Probed(verdict=event.verdict, at=event.at)}
-        draft.put_contact(event.target, replace(contact, probed=probed))
+        last = contact.probed.get(event.prober)
+        times = last.times + 1 if last is not None and last.verdict is event.verdict else 1
+        probed = {**contact.probed, event.prober: Probed(verdict=event.verdict, at=event.at, times=times)}
+        alive_at = event.at if event.verdict is Verdict.ALIVE else contact.alive_at
+        draft.put_contact(event.target, replace(contact, probed=probed, alive_at=alive_at))
 
 
 def _repeated(draft: Draft, request_id: str) -> bool:

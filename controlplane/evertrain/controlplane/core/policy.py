@@ -16,12 +16,12 @@ class Policy:
     reconnect_grace_s: float = 8.0
     """After an election, time for agents to find the new leader: they pause up to 5 s between two rounds of tries,
     and give a coordinator that does not answer 3 s."""
-    probe_every_s: float = 1.0
+    probe_every_s: float = 0.5
     """Between two rounds of probes of a node that is out of sight."""
     probers_max: int = 3
-    """Nodes asked in one round; one answer decides, more only make it sooner."""
-    probe_deadline_s: float = 1.0
-    """A host that lost power answers nothing; together with the silence limit this keeps detection under 3 s."""
+    """Nodes asked in one round; one refusal decides, silence has to be met twice."""
+    probe_deadline_s: float = 0.5
+    """A host that lost power answers nothing, to nobody: two tries and the silence limit keep detection at 3 s."""
     probe_answers_s: float = 3.0
     """One prober that got no answer is believed only when the others had so long to say otherwise. If all say so,
     nobody waits."""
@@ -44,6 +44,8 @@ class Policy:
     """From the orders of a job's first generation: workers that have not said hello by then use no trainer library."""
     quick_s: float = 30.0
     """A generation of a script without the trainer library that ended sooner completed nothing."""
+    slow_after: int = 3
+    """Generations in a row that came no further than others before count as nothing from then on."""
     pause_s_min: float = 1.0
     pause_growth: float = 4.0
     pause_s_max: float = 60.0

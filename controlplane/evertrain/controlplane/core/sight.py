@@ -87,21 +87,33 @@ class Lookout:
         alive, refused, silent = (answers[each] for each in (Verdict.ALIVE, Verdict.REFUSED, Verdict.SILENT))
         if refused and not alive:
             return Lost(f"{contact.cause}, and its launcher refuses {', '.join(refused)}")
-        if silent and not alive and not self._answers_come(contact):
+        if silent and not alive and self._confirmed(contact, silent) and not self._answers_come(contact):
             return Lost(f"{contact.cause}, and its launcher does not answer {', '.join(silent)}")
         probing = self._probe(contact, member, for_s)
         alone_s = draft.policy.alone_lost_after_s
-        if not alive and for_s >= alone_s and self._seen_for_s >= alone_s:
-            return Lost(f"{contact.cause}, and nothing was heard of it for {for_s:.0f} s")
+        mute_s = min(for_s, draft.now - contact.alive_at)
+        if not alive and mute_s >= alone_s and self._seen_for_s >= alone_s:
+            return Lost(f"{contact.cause}, and nothing was heard of it for {mute_s:.0f} s")
         if not alive and self._survivor_failed:
             if not probing or for_s >= draft.policy.probe_wait_s:
                 return Lost(f"{contact.cause}, and the workers of other nodes lost their connection")
             draft.wake_in(draft.policy.probe_wait_s - for_s)
         if not alive:
             if self._anybody_seen:
-                draft.wake_in(alone_s - for_s if for_s < alone_s else alone_s - self._seen_for_s)
+                draft.wake_in(alone_s - mute_s if mute_s < alone_s else alone_s - self._seen_for_s)
             return Unknown(contact.cause, alive=False, for_s=for_s)
         return Unknown(f"its agent is away ({contact.cause}), its launcher answers {', '.join(alive)}", True, for_s)
+
+    def _confirmed(self, contact: Contact, silent: list[NodeName]) -> bool:
+        """Whether one more saw what the first did: two nodes, or one twice, or workers whose connections broke.
+
+        A single packet that was lost looks like a machine without power; all
+        the more so when the machine was there a moment ago.
+        """
+        if self._draft.now - contact.alive_at < self._draft.policy.probe_answers_s:
+            self._draft.wake_in(contact.alive_at + self._draft.policy.probe_answers_s - self._draft.now)
+            return False
+        return self._survivor_failed or sum(contact.probed[node].times for node in silent) > 1
 
     def _answers_come(self, contact: Contact) -> bool:
         """Whether others that were asked still try to reach it: one who gets no answer may be the only one."""

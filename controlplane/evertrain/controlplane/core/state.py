@@ -253,6 +253,8 @@ class Probed:
 
     verdict: Verdict
     at: Instant
+    times: int = 1
+    """How often in a row it has given it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -275,6 +277,8 @@ class Contact:
     """When probes were last asked for."""
     asked: tuple[NodeName, ...] = ()
     """Of whom."""
+    alive_at: Instant = Instant(0.0)
+    """When a probe last found its launcher alive."""
 
     def as_open_as(self, other: Contact) -> bool:
         """Whether a job that does not hold the node could have it just as before."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum, auto
 
 from evertrain.controlplane.store.api import (
@@ -81,7 +81,7 @@ class MemoryServer:
         holder = self.holder()
         if holder is None or holder.leader.term != term:
             return 0.0
-        self._holder = replace(holder, deadline=self.clock.monotonic() + self.lease_ttl_s)
+        self._holder = _Holder(leader=holder.leader, deadline=self.clock.monotonic() + self.lease_ttl_s)
         return self.lease_ttl_s
 
     def release(self, term: Term) -> None:

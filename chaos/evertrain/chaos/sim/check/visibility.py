@@ -23,6 +23,11 @@ BY_ORDER = ("ordered to stop", "ordered to prepare", "a newer generation was ord
 """How workers end because somebody wanted it."""
 
 
+STORM_LOSS = 0.05
+STORM_DELAY_S = 0.1
+"""Weather in which a probe of half a second fails about as often as it succeeds."""
+
+
 @dataclass(slots=True)
 class _Run:
     """The workers of one generation."""
@@ -37,7 +42,8 @@ class HealthyGoesOn(Checker):
 
     When the records say that a generation is over, then an operator or the job's growth wanted it (it was asked to
     yield and did, a member is drained, the job is cancelled), or some of its workers had not started, had ended, could
-    not answer a probe, or had a link to another node cut, now or some seconds before. Agents, coordinators, their
+    not answer a probe, or had a link to another node cut, now or some seconds before, or the whole network was in a
+    storm in which probes are lost. Agents, coordinators, their
     links and the store are no reason, however many fail at once. And workers are stopped by an order only when
     the records no longer want them.
     """
@@ -108,6 +114,9 @@ class HealthyGoesOn(Checker):
 
     def _hurt(self, gang: Gang) -> bool:
         """Whether a member could not answer, or a link between it and another node was cut, now or a moment ago."""
+        weather = self._network.weather
+        if weather.loss >= STORM_LOSS or weather.delay_s + weather.jitter_s >= STORM_DELAY_S:
+            return True  # every other probe is late or lost: others cannot reach it either
         since = self._now() - EVIDENCE_S
         for member in gang.members:
             node = self._nodes[member.node]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from evertrain.chaos.sim.faults.kind import AT_ONCE, Cost, Group, Hits, Kind, Lasts, Scene, Undo, nothing, runs
+from evertrain.chaos.sim.faults.kind import AT_ONCE, Cost, Group, Hits, Kind, Lasts, Scene, Undo, more, nothing, runs
 from evertrain.chaos.sim.plan import Planned
 from evertrain.chaos.sim.storage import Condition, Stored
 from evertrain.controlplane.core.state import Job
@@ -48,14 +48,16 @@ def _all_rotten(scene: Scene, planned: Planned) -> Undo:
     return nothing
 
 
-def _counted(name: str, scene: Scene, planned: Planned) -> Undo:
-    storage = scene.world.site.storage
+def _down(scene: Scene, _planned: Planned) -> Undo:
+    return more(scene.world.site.storage, down=1)
 
-    def change(by: int) -> None:
-        setattr(storage, name, getattr(storage, name) + by)
 
-    change(+1)
-    return lambda: change(-1)
+def _full(scene: Scene, _planned: Planned) -> Undo:
+    return more(scene.world.site.storage, full=1)
+
+
+def _hangs(scene: Scene, _planned: Planned) -> Undo:
+    return more(scene.world.site.storage, hanging=1)
 
 
 def _slow(scene: Scene, planned: Planned) -> Undo:
@@ -144,7 +146,7 @@ KINDS = (
         sources=("trace: checkpoint.store_outage", "trace: host.mount_hang"),
         hits=Hits.STORAGE,
         cost=Cost.WORK,
-        begin=partial(_counted, "down"),
+        begin=_down,
         lasts=OUTAGE,
     ),
     Kind(
@@ -154,7 +156,7 @@ KINDS = (
         sources=("trace: checkpoint.quota", "case C04"),
         hits=Hits.STORAGE,
         cost=Cost.NOTHING,
-        begin=partial(_counted, "full"),
+        begin=_full,
         lasts=Lasts(1800.0, 10_800.0),
     ),
     Kind(
@@ -164,7 +166,7 @@ KINDS = (
         sources=("trace: host.mount_hang", "lesson G7"),
         hits=Hits.STORAGE,
         cost=Cost.WORK,
-        begin=partial(_counted, "hanging"),
+        begin=_hangs,
         lasts=OUTAGE,
     ),
     Kind(

@@ -5,7 +5,19 @@ from __future__ import annotations
 from functools import partial
 
 from evertrain.chaos.sim.coordinators import CoordinatorHost
-from evertrain.chaos.sim.faults.kind import Cost, Group, Hits, Kind, Lasts, Scene, Undo, all_of, both_ways, nothing
+from evertrain.chaos.sim.faults.kind import (
+    Cost,
+    Group,
+    Hits,
+    Kind,
+    Lasts,
+    Scene,
+    Undo,
+    all_of,
+    both_ways,
+    more,
+    nothing,
+)
 from evertrain.chaos.sim.history import Committed, Observation
 from evertrain.chaos.sim.plan import Planned
 from evertrain.chaos.sim.store import ETCD
@@ -84,14 +96,7 @@ def _from_all_nodes(scene: Scene, planned: Planned) -> Undo:
 
 
 def _clock_step(scene: Scene, planned: Planned) -> Undo:
-    host = scene.coordinator(planned.target)
-    clock = host.clock
-    clock.offset_s += planned.size
-
-    def undo() -> None:
-        clock.offset_s -= planned.size
-
-    return undo
+    return more(scene.coordinator(planned.target).clock, offset_s=planned.size)
 
 
 def _clock_drift(scene: Scene, planned: Planned) -> Undo:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 
+from evertrain.chaos.sim.faults.host import without_power
 from evertrain.chaos.sim.faults.kind import (
     AT_ONCE,
     Begin,
@@ -19,7 +20,7 @@ from evertrain.chaos.sim.faults.kind import (
     all_of,
     has_workers,
 )
-from evertrain.chaos.sim.faults.touch import die, die_soon, freeze, once, slow
+from evertrain.chaos.sim.faults.touch import die, die_soon, each_time, freeze, once, slow
 from evertrain.chaos.sim.plan import Planned
 
 ONCE = (
@@ -67,22 +68,15 @@ def _gsp_timeout(scene: Scene, planned: Planned) -> Undo:
     return _until_given_back(scene, node.name, scene.afflictions.afflict(node, freeze))
 
 
-def _throttle(scene: Scene, planned: Planned) -> Undo:
-    node = scene.node(planned.target)
-    return scene.afflictions.afflict(node, slow(planned.size))
-
-
 def _missing(scene: Scene, planned: Planned) -> Undo:
     """The node boots with fewer GPUs; the next boot brings them back."""
-    node, world = scene.node(planned.target), scene.world
+    node = scene.node(planned.target)
     slots, node.slots = node.slots, max(1, node.slots - int(planned.size))
-    reboot = scene.holds.hold(f"power of {node.name}", node.lose_power, node.boot)
-    scene.later(60.0, reboot)
+    scene.later(60.0, without_power(scene, node))
 
     def undo() -> None:
         node.slots = slots
-        again = scene.holds.hold(f"power of {node.name}", node.lose_power, node.boot)
-        world.site.later(60.0, again)
+        scene.later(60.0, without_power(scene, node))
 
     return undo
 
@@ -119,7 +113,7 @@ KINDS = (
         sources=("trace: gpu.thermal_throttle", "trace: gpu.clock_stuck_low"),
         hits=Hits.NODE,
         cost=Cost.NOTHING,
-        begin=_throttle,
+        begin=each_time(slow),
         lasts=Lasts(1800.0, 36_000.0),
         sizes=(1.1, 3.0),
     ),

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from evertrain.chaos.sim.faults.kind import AT_ONCE, Cost, Group, Hits, Kind, Lasts, Scene, Undo, nothing
-from evertrain.chaos.sim.faults.touch import slow
+from evertrain.chaos.sim.faults.kind import AT_ONCE, Cost, Group, Hits, Kind, Lasts, Scene, Undo, more, nothing
+from evertrain.chaos.sim.faults.touch import each_time, slow
 from evertrain.chaos.sim.nodes import SimNode
 from evertrain.chaos.sim.plan import Planned
 from evertrain.chaos.sim.storage import STORAGE
@@ -41,14 +41,7 @@ def _freeze(scene: Scene, planned: Planned) -> Undo:
 
 
 def _disk_full(scene: Scene, planned: Planned) -> Undo:
-    node = scene.node(planned.target)
-    disk = node.disk
-    disk.unwritable += 1
-
-    def undo() -> None:
-        disk.unwritable -= 1
-
-    return undo
+    return more(scene.node(planned.target).disk, unwritable=1)
 
 
 def _disk_slow(scene: Scene, planned: Planned) -> Undo:
@@ -67,11 +60,6 @@ def _disk_slow(scene: Scene, planned: Planned) -> Undo:
 def _mount_hang(scene: Scene, planned: Planned) -> Undo:
     node = scene.node(planned.target)
     return scene.cut([(node.name, STORAGE)])
-
-
-def _memory_pressure(scene: Scene, planned: Planned) -> Undo:
-    node = scene.node(planned.target)
-    return scene.afflictions.afflict(node, slow(planned.size))
 
 
 KINDS = (
@@ -153,7 +141,7 @@ KINDS = (
         sources=("trace: host.memory_pressure",),
         hits=Hits.NODE,
         cost=Cost.NOTHING,
-        begin=_memory_pressure,
+        begin=each_time(slow),
         lasts=Lasts(300.0, 3600.0),
         sizes=(1.2, 5.0),
     ),

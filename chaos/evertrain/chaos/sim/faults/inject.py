@@ -24,7 +24,7 @@ from evertrain.chaos.sim.history import (
 from evertrain.chaos.sim.plan import Phase, Planned
 from evertrain.chaos.sim.world import World
 
-NOTHING_TO_HIT_S = 5.0
+NOTHING_TO_HIT_S = 10.0
 """Between two looks for something to hit."""
 PATIENCE_S = 900.0
 """After which a fault that waits for a phase begins without it, or one that finds nothing to hit is given up."""

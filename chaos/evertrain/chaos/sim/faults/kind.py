@@ -206,6 +206,17 @@ def both_ways(ones: Iterable[str], others: Iterable[str]) -> list[tuple[str, str
     return [link for pair in pairs for link in (pair, pair[::-1])]
 
 
+def more(of: object, **by: float) -> Undo:
+    """Add to numbers of something, and take off again what was added: faults that overlap add up."""
+
+    def change(sign: int) -> None:
+        for name, value in by.items():
+            setattr(of, name, round(getattr(of, name) + sign * value, 9))
+
+    change(+1)
+    return lambda: change(-1)
+
+
 def all_of(undos: Sequence[Undo]) -> Undo:
     """Take all of them back."""
 

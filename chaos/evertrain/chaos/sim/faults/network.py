@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from evertrain.chaos.sim.faults.kind import Cost, Group, Hits, Kind, Lasts, Scene, Undo, both_ways
-from evertrain.chaos.sim.network import Weather
+from evertrain.chaos.sim.faults.kind import Cost, Group, Hits, Kind, Lasts, Scene, Undo, both_ways, more
 from evertrain.chaos.sim.operators import DESK
 from evertrain.chaos.sim.plan import Planned
 from evertrain.chaos.sim.storage import STORAGE
@@ -61,24 +60,15 @@ def _split(scene: Scene, planned: Planned) -> Undo:
 
 
 def _loss(scene: Scene, planned: Planned) -> Undo:
-    return _worse(scene.world.site.network.weather, loss=planned.size)
+    return more(scene.world.site.network.weather, loss=planned.size)
 
 
 def _delay(scene: Scene, planned: Planned) -> Undo:
-    return _worse(scene.world.site.network.weather, delay_s=planned.size, jitter_s=planned.size)
+    return more(scene.world.site.network.weather, delay_s=planned.size, jitter_s=planned.size)
 
 
 def _twice(scene: Scene, planned: Planned) -> Undo:
-    return _worse(scene.world.site.network.weather, twice=planned.size)
-
-
-def _worse(weather: Weather, **more: float) -> Undo:
-    def change(sign: float) -> None:
-        for name, value in more.items():
-            setattr(weather, name, round(getattr(weather, name) + sign * value, 9))
-
-    change(+1.0)
-    return lambda: change(-1.0)
+    return more(scene.world.site.network.weather, twice=planned.size)
 
 
 AGENT_PARTITION = Lasts(20.0, 600.0)
@@ -176,7 +166,7 @@ KINDS = (
         cost=Cost.NOTHING,
         begin=_loss,
         lasts=Lasts(600.0, 7200.0),
-        sizes=(0.01, 0.2),
+        sizes=(0.005, 0.1),
     ),
     Kind(
         name="packet_delay",
@@ -187,7 +177,7 @@ KINDS = (
         cost=Cost.NOTHING,
         begin=_delay,
         lasts=Lasts(600.0, 7200.0),
-        sizes=(0.01, 0.25),
+        sizes=(0.005, 0.1),
     ),
     Kind(
         name="duplication",

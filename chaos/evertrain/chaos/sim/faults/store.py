@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
-from evertrain.chaos.sim.faults.kind import AT_ONCE, Cost, Group, Hits, Kind, Lasts, Scene, Undo, both_ways, nothing
+from evertrain.chaos.sim.faults.kind import (
+    AT_ONCE,
+    Cost,
+    Group,
+    Hits,
+    Kind,
+    Lasts,
+    Scene,
+    Undo,
+    both_ways,
+    more,
+    nothing,
+)
 from evertrain.chaos.sim.plan import Planned
 from evertrain.chaos.sim.store import ETCD
 
@@ -13,33 +25,15 @@ def _away(scene: Scene, planned: Planned) -> Undo:
 
 
 def _slow(scene: Scene, planned: Planned) -> Undo:
-    server = scene.world.server
-
-    def change(by: float) -> None:
-        server.slow_s = round(server.slow_s + by, 9)
-
-    change(planned.size)
-    return lambda: change(-planned.size)
+    return more(scene.world.server, slow_s=planned.size)
 
 
 def _unknown(scene: Scene, planned: Planned) -> Undo:
-    server = scene.world.server
-
-    def change(by: float) -> None:
-        server.unknown = round(server.unknown + by, 9)
-
-    change(planned.size)
-    return lambda: change(-planned.size)
+    return more(scene.world.server, unknown=planned.size)
 
 
-def _quota(scene: Scene, planned: Planned) -> Undo:
-    server = scene.world.server
-    server.quota_full += 1
-
-    def undo() -> None:
-        server.quota_full -= 1
-
-    return undo
+def _quota(scene: Scene, _planned: Planned) -> Undo:
+    return more(scene.world.server, quota_full=1)
 
 
 def _expiry(scene: Scene, planned: Planned) -> Undo:
@@ -134,7 +128,7 @@ KINDS = (
         hits=Hits.ETCD,
         cost=Cost.NOTHING,
         begin=_quota,
-        lasts=Lasts(300.0, 3600.0),
+        lasts=Lasts(300.0, 1800.0),
     ),
     Kind(
         name="mass_lease_expiry",

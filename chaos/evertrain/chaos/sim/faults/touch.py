@@ -88,3 +88,8 @@ def once(touch: Touch) -> Begin:
 def sized(make: Callable[[float], Touch]) -> Begin:
     """Like :func:`once`, by the planned size."""
     return lambda scene, planned: once(make(planned.size))(scene, planned)
+
+
+def each_time(make: Callable[[float], Touch]) -> Begin:
+    """A fault of all workers that are started on the node while it lasts."""
+    return lambda scene, planned: scene.afflictions.afflict(scene.node(planned.target), make(planned.size))
