@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import getpass
+import signal
 import socket
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
@@ -40,5 +41,29 @@ def whoami() -> str:
 
 
 def run(work: Coroutine[Any, Any, None]) -> None:
-    """Run a command. Ctrl-C cancels it and comes out as KeyboardInterrupt."""
-    asyncio.run(work)
+    """Run a command. Ctrl-C cancels it and comes out as KeyboardInterrupt.
+
+    The loop is woken through its own socket: the kernel may give the signal to
+    a thread of gRPC's, and then nothing interrupts the main thread's wait.
+    """
+    if asyncio.run(_until_interrupted(work)):
+        raise KeyboardInterrupt
+
+
+async def _until_interrupted(work: Coroutine[Any, Any, None]) -> bool:
+    task = asyncio.current_task()
+    assert task is not None, "a coroutine that runs has a task"
+    pressed = asyncio.Event()
+
+    def press() -> None:
+        pressed.set()
+        task.cancel()
+
+    asyncio.get_running_loop().add_signal_handler(signal.SIGINT, press)
+    try:
+        await work
+    except asyncio.CancelledError:
+        if not pressed.is_set():
+            raise
+        return True
+    return False
