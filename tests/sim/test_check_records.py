@@ -209,6 +209,13 @@ class TestBooks:
             assert change.after == codec.read_job(write.key, write.value)
         assert len(jobs) > 50
 
+    def test_a_list_of_names_that_changes_is_read_as_the_codec_reads_it(self) -> None:
+        bench = Bench(CoreHolds)
+        bench.commit(a_job(nodes=()))
+        late = a_job(nodes=(), shunned=(NodeName("n2"),), last_nodes=(NodeName("n1"), NodeName("n2")))
+        bench.commit(late)
+        assert bench.books.jobs == {"a": late}
+
     def test_checkpoints_that_leave_at_the_front_are_kept_apart(self) -> None:
         bench = Bench(CoreHolds)
         many = tuple(a_checkpoint(step) for step in range(10, 100, 10))

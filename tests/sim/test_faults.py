@@ -15,7 +15,7 @@ from evertrain.chaos.sim.check.liveness import bound_s, missing
 from evertrain.chaos.sim.draw import Size, draw_plan, draw_setup
 from evertrain.chaos.sim.faults import KINDS, Cost, Hits, Kind
 from evertrain.chaos.sim.faults.inject import Injector, UnknownKind
-from evertrain.chaos.sim.history import say
+from evertrain.chaos.sim.history import FaultBegan, say
 from evertrain.chaos.sim.loop import run
 from evertrain.chaos.sim.plan import Planned, read_all
 from evertrain.chaos.sim.process import EPOCH
@@ -337,3 +337,39 @@ def test_a_plan_with_an_unknown_kind_is_refused_before_it_begins() -> None:
             Injector(World(Options(seed=1)), plan)
 
     run(main)
+
+
+def beginnings(plan: str, *, submits: bool = True, until_s: float = 1_500.0) -> list[tuple[float, str]]:
+    """When which fault of a plan began, in a small cluster whose job loses its first node's worker at 400 s."""
+    hush()
+
+    async def main() -> list[tuple[float, str]]:
+        world = World(Options(seed=5, nodes=3, coordinators=2))
+        begun: list[tuple[float, str]] = []
+        world.history.watch(
+            lambda at_s, what: begun.append((round(at_s, 2), what.kind)) if isinstance(what, FaultBegan) else None
+        )
+        Injector(world, read_all(plan)).start()
+        world.start()
+        if submits:
+            world.submit(JobSpec(name="a", script="/jobs/train.py", nodes=NodeRange(min=2, max=2)), Program())
+        await world.sleep(until_s)
+        return begun
+
+    return run(main)
+
+
+def test_a_fault_that_waits_for_a_phase_begins_in_it() -> None:
+    begun = beginnings("at 100s for 1s agent_crash n3 upon=recovery\nat 400s for 0s sigkill a/0")
+
+    assert [kind for _, kind in begun] == ["sigkill", "agent_crash"]
+    assert 400.0 < begun[1][0] < 403.0
+
+
+def test_a_fault_whose_phase_does_not_come_begins_without_it() -> None:
+    assert beginnings("at 100s for 1s agent_crash n3 upon=refusal") == [(1_000.0, "agent_crash")]
+
+
+def test_a_fault_that_finds_nothing_to_hit_waits_and_is_given_up() -> None:
+    assert beginnings("at 100s for 0s sigkill a/0", submits=False) == []
+    assert beginnings("at 0s for 0s sigkill a/0") == [(10.0, "sigkill")]

@@ -244,11 +244,17 @@ class SimLauncher:
         if self.told is not None and self.alive and not self.stopped:
             self.told(self.status, beat)
 
+    @property
+    def step(self) -> int:
+        """Completed steps of the workers that run now, if they count any."""
+        counts = self.gang is not None and self._program.uses_trainer and self.gang.workers.first_step_s > 0
+        return self.gang.training.step if self.gang is not None and counts else 0
+
     def _refresh(self) -> None:
         """Bring what training knows into the status."""
         if self.gang is None:
             return
-        workers, training = self.gang.workers, self.gang.training
+        workers = self.gang.workers
         attached = self._program.uses_trainer and workers.connected_s > 0
         if attached:
             phases = StartPhases(
@@ -261,7 +267,7 @@ class SimLauncher:
             self.status = replace(
                 self.status,
                 attached=True,
-                step=training.step if workers.first_step_s else 0,
+                step=self.step,
                 phases=phases,
                 notices=tuple(workers.notices[-NOTICES_MAX:]),
             )

@@ -371,7 +371,16 @@ class SimSession:
     def report(self) -> None:
         """Say all that is true here now."""
         if self.stream is not None:
-            self.stream.up.send(Report(launchers=core.statuses(self._agent.state)))
+            launchers = tuple(self._with_progress(each) for each in core.statuses(self._agent.state))
+            self.stream.up.send(Report(launchers=launchers))
+
+    def _with_progress(self, status: LauncherStatus) -> LauncherStatus:
+        """What launchers tell is as old as their last news; steps travel with each report."""
+        launcher = self._node.of_job(status.job)
+        known = launcher is not None and not launcher.stopped and launcher.status.launcher_id == status.launcher_id
+        if launcher is None or not known or launcher.status.generation != status.generation:
+            return status
+        return replace(status, step=launcher.step or status.step)
 
     def connect(self) -> None:
         """Try each coordinator once, and whom they name as leader, until there is a session."""

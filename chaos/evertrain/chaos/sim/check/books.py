@@ -143,7 +143,7 @@ def _field(name: str, job: Job, old: Any, new: Any) -> Any:
         return mirror.from_message(kind, value) if new.HasField(name) else None
     if name == "state":
         return JobState[record_pb2.JobStateRecord.Name(value).removeprefix("JOB_STATE_RECORD_")]
-    return tuple(value) if name in {"reserved", "last_nodes"} else value
+    return tuple(value) if isinstance(getattr(job, name), tuple) else value
 
 
 def _known(old: Sequence[Any], new: Sequence[Any]) -> list[int | None]:
