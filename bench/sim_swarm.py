@@ -22,6 +22,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=SEEDS)
     seeds = parser.parse_args().seeds
+    load_before = round(os.getloadavg()[0], 2)
     begun = time.perf_counter()
     outcomes = list(play_seeds(range(1, seeds + 1), Size(), jobs=JOBS))
     wall_s = round(time.perf_counter() - begun, 1)
@@ -32,7 +33,7 @@ def main() -> int:
         "virtual_hours": Size().hours,
         "processes": JOBS,
         "cores": os.cpu_count(),
-        "load_before": round(os.getloadavg()[0], 2),
+        "load_before": load_before,
         "faults": sum(sum(outcome.kinds.values()) for outcome in outcomes),
         "broken": sum(not outcome.ok for outcome in outcomes),
     }

@@ -156,7 +156,7 @@ KINDS = (
         hits=Hits.CLUSTER,
         cost=Cost.NOTHING,
         begin=_headless,
-        lasts=Lasts(600.0, 1800.0),
+        lasts=Lasts(300.0, 1800.0),
     ),
     Kind(
         name="rolling_upgrade",
@@ -186,7 +186,7 @@ KINDS = (
         hits=Hits.COORDINATOR,
         cost=Cost.NOTHING,
         begin=_from_all_nodes,
-        lasts=Lasts(30.0, 900.0),
+        lasts=Lasts(30.0, 600.0),
     ),
     Kind(
         name="clock_step",

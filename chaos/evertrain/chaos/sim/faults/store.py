@@ -85,7 +85,7 @@ KINDS = (
         hits=Hits.ETCD,
         cost=Cost.NOTHING,
         begin=_away,
-        lasts=Lasts(120.0, 1800.0),
+        lasts=Lasts(60.0, 900.0),
     ),
     Kind(
         name="slow_fsync",
