@@ -122,7 +122,7 @@ SHOWS = {
     "network_split": lines(f"{UNKNOWN}|{NEW_LEADER}"),
     "packet_loss": another_course(),
     "packet_delay": another_course(),
-    "duplication": another_course(also=A_DEATH),
+    "duplication": another_course(also="at 201s for 2s agents_upgraded n1 size=5"),
     "power_loss": lines("its node lost power"),
     "kernel_panic": lines("its node lost power"),
     "reboot": lines("its node is rebooted"),

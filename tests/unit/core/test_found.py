@@ -101,6 +101,18 @@ def test_launcher_that_ends_is_not_charged_to_the_job_though_its_victims_fail() 
     assert world.job().failures == 0
 
 
+def test_cause_that_was_queued_while_the_store_was_away_is_still_waited_for() -> None:
+    world = a_running_gang()
+    world.fail_worker("n1", code=1, message="Connection closed by peer")
+    world.now += 5.0  # the commit of it took so long; what n2 has to say waits
+    world.feed(StoreReturned(at=Instant(world.now)))
+    world.nodes["n2"].launchers = {}
+    world.feed(report_of(world, "n2"))
+    world.settle()
+    assert "the launcher on n2 is gone" in world.job().history[0].ended
+    assert world.job().failures == 0
+
+
 def report_of(world: World, name: str) -> NodeReported:
     """What a node says now."""
     node = world.nodes[name]

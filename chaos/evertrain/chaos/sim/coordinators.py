@@ -206,13 +206,18 @@ class CoordinatorHost:
     def register(self, who: Introduction, reply: Callable[[Welcome | Answer | NotLeader], None]) -> None:
         """AgentService.Register, arrived. ``reply`` carries the answer back; never called if we die first."""
         if self.runs:
-            self.process.deliver(lambda: self._help(self._register(who, reply)) if self.runs else None)
+            self.process.deliver(self._registers, who, reply)
 
-    async def _register(self, who: Introduction, reply: Callable[[Welcome | Answer | NotLeader], None]) -> None:
+    def _registers(self, who: Introduction, reply: Callable[[Welcome | Answer | NotLeader], None]) -> None:
         leader = self.leader
-        if leader is None:
+        if leader is not None:
+            self._help(self._register(leader, who, reply))
+        elif self.runs:
             reply(NotLeader(leader=self._who_leads()))
-            return
+
+    async def _register(
+        self, leader: Leader, who: Introduction, reply: Callable[[Welcome | Answer | NotLeader], None]
+    ) -> None:
         if who.cluster_id not in {"", leader.state.cluster_id}:
             reply(Answer(target=who.node, refusal=Refusal.INVALID, text="an agent of another cluster"))
             return

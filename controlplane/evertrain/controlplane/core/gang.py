@@ -235,7 +235,7 @@ def _echo_is_over(draft: Draft, job: Job, gang: Gang, damage: Damage) -> bool:
     if not gang.failing_since:
         gang = replace(gang, failing_since=draft.now)
         draft.enter(replace(job, gang=gang), JobState.RECOVERING, f"{damage.cause}; looks for what caused it")
-    left_s = gang.failing_since + draft.policy.echo_wait_s - draft.now
+    left_s = draft.state.ordered(gang.failing_since) + draft.policy.echo_wait_s - draft.now
     if left_s > 0:
         draft.wake_in(left_s)
     return left_s <= 0
