@@ -237,12 +237,15 @@ OF_THE_STARTER = {"COLUMNS", "LINES", "TORCHELASTIC_SIGNALS_TO_HANDLE"}
 async def test_the_environment_is_that_of_torchrun(stage: Stage) -> None:
     """Compared with a real torchrun of the same shape: each name it sets is set, to the same value where it can be."""
     status, outputs = await played(stage, ENVIRONMENT)
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", str(stage.script)]
+    # A file for each rank: on a pipe shared by both, an unbuffered interpreter may write between another's line and its end.
+    logs = stage.folder / "torchrun"
+    shape = ("--standalone", "--nproc-per-node=2", "--redirects=3", f"--log-dir={logs}")
     process = await asyncio.create_subprocess_exec(
-        *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+        *(sys.executable, "-m", "torch.distributed.run", *shape, str(stage.script)), stderr=asyncio.subprocess.PIPE
     )
-    out, _ = await asyncio.wait_for(process.communicate(), WARM_S)
-    theirs = {int(each["RANK"]): each for each in map(json.loads, out.decode().splitlines())}
+    _, complaints = await asyncio.wait_for(process.communicate(), WARM_S)
+    assert process.returncode == 0, complaints.decode()
+    theirs = [json.loads(next(logs.rglob(f"attempt_0/{rank}/stdout.log")).read_text()) for rank in (0, 1)]
     for rank, output in enumerate(outputs):
         ours = json.loads(output)
         names = {name for name in theirs[rank] if name not in os.environ} - OF_THE_STARTER
