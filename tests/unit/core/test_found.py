@@ -148,6 +148,23 @@ def test_generations_that_complete_nothing_follow_each_other_ever_more_slowly() 
     world.train(5)
     world.fail_worker("n1", code=1, message="ValueError: bad")
     assert world.job().generation == 7, "it had made progress"
+    world.fail_worker("n1", code=1, message="ValueError: bad")
+    world.advance(1.0)
+    assert world.job().generation == 8, "the pauses begin anew"
+
+
+def test_script_that_reports_no_steps_is_started_again_at_once_after_its_first_short_generation() -> None:
+    world = World(attached=False)
+    world.add("n1", "n2")
+    world.submit(a_spec(least=2, most=2, retry=RetryPolicy(max_failures=20)))
+    for pauses_s in (0.0, 1.0, 4.0, 16.0, 60.0):
+        world.fail_worker("n1", code=-9)
+        world.advance(pauses_s + 2.0)
+    waits = [entry.formed_at - before.ended_at for before, entry in pairwise(world.job().history)]
+    assert waits == [0.0, 1.0, 4.0, 16.0, 60.0]
+    world.advance(40.0)
+    world.fail_worker("n1", code=-9)
+    assert world.job().generation == 7, "it ran for so long that it may have done something"
 
 
 def test_job_of_before_the_pauses_is_decided_as_before() -> None:

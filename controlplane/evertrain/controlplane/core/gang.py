@@ -188,6 +188,7 @@ def _recover(draft: Draft, job: Job, gang: Gang, damage: Damage) -> None:
     if verdict := _exhausted(job):
         _end(draft, replace(job, gang=None), JobState.FAILED, f"{damage.cause}; {verdict}")
         return
+    job = replace(job, pauses=job.pauses + 1 if _completed_nothing(draft, job, gang, damage) else 0)
     if _pause(draft, job, gang, damage):
         return
     survivors = [node for node in gang.nodes if node not in damage.lost and node not in damage.unknown]
@@ -206,13 +207,13 @@ def _recover(draft: Draft, job: Job, gang: Gang, damage: Damage) -> None:
 
 
 def _pause(draft: Draft, job: Job, gang: Gang, damage: Damage) -> bool:
-    """Put the next generation off if this one completed nothing; whether it is. ``job`` is closed and charged."""
-    pauses = job.pauses + 1 if _completed_nothing(draft, job, gang, damage) else 0
-    job = draft.put_job(replace(job, pauses=pauses))
-    if not pauses:
+    """Put the next generation off if this one, and perhaps others before, completed nothing; whether it is."""
+    # Of a script that reports no steps the first short generation says little: it may have been killed early.
+    waits = job.pauses if _reports_steps(draft, job, gang) else job.pauses - 1
+    if waits <= 0:
         return False
     policy = draft.policy
-    pause_s = min(policy.pause_s_max, policy.pause_s_min * policy.pause_growth ** min(pauses - 1, 16))
+    pause_s = min(policy.pause_s_max, policy.pause_s_min * policy.pause_growth ** min(waits - 1, 16))
     retry_at = later(draft.now, pause_s)
     draft.wake_in(pause_s)
     reason = f"{damage.cause}; generation {gang.generation} completed nothing, the next is formed in {pause_s:.0f} s"
@@ -225,9 +226,13 @@ def _completed_nothing(draft: Draft, job: Job, gang: Gang, damage: Damage) -> bo
         return True
     if job.logic < Logic.PAUSES or damage.lost or not damage.own or damage.code == WorkerExit.CHECKPOINT_REFUSED:
         return False  # another node, or an older checkpoint, makes a difference at once
-    if attached(draft, job, gang) or any(each.first_step for each in job.history):
+    if _reports_steps(draft, job, gang):
         return job.history[-1].first_step == 0 or job.without_progress >= draft.policy.slow_after
     return draft.now - gang.formed_at < draft.policy.quick_s
+
+
+def _reports_steps(draft: Draft, job: Job, gang: Gang) -> bool:
+    return attached(draft, job, gang) or any(each.first_step for each in job.history)
 
 
 def _echo_is_over(draft: Draft, job: Job, gang: Gang, damage: Damage) -> bool:
