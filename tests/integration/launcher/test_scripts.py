@@ -237,7 +237,7 @@ OF_THE_STARTER = {"COLUMNS", "LINES", "TORCHELASTIC_SIGNALS_TO_HANDLE"}
 async def test_the_environment_is_that_of_torchrun(stage: Stage) -> None:
     """Compared with a real torchrun of the same shape: each name it sets is set, to the same value where it can be."""
     status, outputs = await played(stage, ENVIRONMENT)
-    # A file for each rank: on a pipe shared by both, an unbuffered interpreter may write between another's line and its end.
+    # A file for each rank: on one pipe an unbuffered interpreter may write between the other's line and its end.
     logs = stage.folder / "torchrun"
     shape = ("--standalone", "--nproc-per-node=2", "--redirects=3", f"--log-dir={logs}")
     process = await asyncio.create_subprocess_exec(
