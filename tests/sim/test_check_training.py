@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -21,7 +22,9 @@ from evertrain.chaos.sim.history import (
 )
 from evertrain.chaos.sim.site import Program
 from evertrain.chaos.sim.storage import Condition, Storage
-from evertrain.controlplane.core.state import Checkpoint, CheckpointState, Job, JobState
+from evertrain.controlplane.core.checkpoint import Checkpoint, CheckpointState, Doubt
+from evertrain.controlplane.core.ids import Instant, NodeName
+from evertrain.controlplane.core.state import Job, JobState
 from support.checked import Bench, a_checkpoint, a_gang, a_job
 
 CORRUPT, EXPIRED = CheckpointState.CORRUPT, CheckpointState.EXPIRED
@@ -128,12 +131,34 @@ class TestRetentionKeepsTheLast:
     def test_a_generation_that_finds_its_checkpoint_removed_is_told(self) -> None:
         bench = Bench(RetentionKeepsTheLast)
         only = a_checkpoint(10)
-        bench.commit(a_job(checkpoints=(only,)))
+        bench.commit(a_job(checkpoints=(replace(only, state=EXPIRED),)))
         bench.see(CheckpointRemoved("a.1", 10, only.path))
         assert not bench.said
         bench.commit(restoring(only))
         bench.see(CheckpointRefused("a.1", 2, only.path, "gone"))
         assert "which retention had removed (gone)" in bench.said
+
+    def test_the_newest_that_was_read_back_must_stay_though_a_newer_one_is_committed(self) -> None:
+        bench = Bench(RetentionKeepsTheLast)
+        sure, newer = a_checkpoint(10, state=CheckpointState.VERIFIED), a_checkpoint(20)
+        bench.commit(a_job(checkpoints=(sure, newer)))
+        bench.commit(a_job(checkpoints=(replace(sure, state=EXPIRED), newer)))
+        assert "its newest verified checkpoint, step 10, was marked expired" in bench.said
+
+    @pytest.mark.parametrize(
+        "bad", [{"passed": "rolled back past"}, {"doubts": (Doubt(by=NodeName("n1"), at=Instant(1.0), why="bits"),)}]
+    )
+    def test_one_in_doubt_or_rolled_back_past_counts_no_more(self, bad: dict[str, Any]) -> None:
+        bench = Bench(RetentionKeepsTheLast)
+        bench.commit(a_job(checkpoints=(a_checkpoint(10), a_checkpoint(20))))
+        bench.commit(a_job(checkpoints=(a_checkpoint(10), replace(a_checkpoint(20), **bad))))
+        assert not bench.said
+
+    def test_what_no_record_has_given_up_must_not_be_removed(self) -> None:
+        bench = Bench(RetentionKeepsTheLast)
+        bench.commit(a_job(checkpoints=(a_checkpoint(10), a_checkpoint(20))))
+        bench.see(CheckpointRemoved("a.1", 10, a_checkpoint(10).path))
+        assert "was removed from storage, its record says committed" in bench.said
 
     def test_what_the_record_has_given_up_may_be_removed(self) -> None:
         bench = Bench(RetentionKeepsTheLast)

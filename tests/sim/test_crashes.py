@@ -12,7 +12,7 @@ from evertrain.chaos.sim.crashes import Ending, Point, Victim, crash_everywhere,
 from evertrain.chaos.sim.quiet import hush
 from evertrain.chaos.sim.scenarios import SCENARIOS
 from evertrain.chaos.sim.swarm import ready_process
-from evertrain.controlplane.core import observe
+from evertrain.controlplane.core import requests
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +57,7 @@ def test_an_undisturbed_scenario_ends_as_it_is_meant_to(name: str, fact: str) ->
 
 def test_a_coordinator_that_forgets_what_it_was_asked_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     hush()
-    monkeypatch.setattr(observe, "_repeated", lambda draft, request_id: False)
+    monkeypatch.setattr(requests, "_repeated", lambda draft, request_id: False)
 
     endings = [ending for _, ending in crash_everywhere(SCENARIOS["submit to finish"], Victim.LEADER_ALONE)]
 

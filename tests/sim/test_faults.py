@@ -86,7 +86,6 @@ def power_off(world: World) -> bool:
 UNKNOWN = "node.unknown"
 NEW_LEADER = "leads with term 2"
 A_DEATH = "at 201s for 0s sigkill a/1"
-LATE_DEATH = "at 320s for 0s sigkill a/1"
 SHOWS = {
     "sigkill": lines("WorkersEnded.*exit -9"),
     "segfault": lines("WorkersEnded.*exit -11"),
@@ -158,7 +157,7 @@ SHOWS = {
     "mass_lease_expiry": lines(NEW_LEADER),
     "lease_revoked": lines(NEW_LEADER),
     "compaction_under_watch": lines("Loaded coordinator", lasts_s=150.0),
-    "torn": lines("CheckpointRefused.*torn", also=LATE_DEATH),
+    "torn": lines("checkpoint.doubted.*torn"),
     "rotten": lines("CheckpointRefused.*rotten"),
     "missing_shard": lines("CheckpointRefused.*shard is missing"),
     "checkpoint_deleted": lines("CheckpointRefused.*gone"),

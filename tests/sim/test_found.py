@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from evertrain.chaos.sim import found, storage
+from evertrain.chaos.sim import found
 from evertrain.chaos.sim.check.checker import Violation
 from evertrain.chaos.sim.check.checkers import Checkers
 from evertrain.chaos.sim.check.checkpoints import RetentionKeepsTheLast
@@ -17,6 +17,11 @@ from evertrain.chaos.sim.plan import Planned
 from evertrain.chaos.sim.quiet import hush
 from evertrain.chaos.sim.shrink import Limits, shrink
 from evertrain.chaos.sim.swarm import run_plan
+from evertrain.controlplane.core import keeping
+from evertrain.controlplane.core.checkpoint import Checkpoint
+from evertrain.controlplane.core.ids import Instant
+from evertrain.controlplane.core.policy import Policy
+from evertrain.controlplane.core.state import Job
 
 FOUND = Path(__file__).resolve().parents[1] / "golden" / "found"
 
@@ -32,8 +37,13 @@ def test_a_found_seed_breaks_no_promise(path: Path) -> None:
 
 def test_a_planted_bug_becomes_a_file_that_plays_it_again(monkeypatch: pytest.MonkeyPatch) -> None:
     hush()
-    of = storage.Storage.of
-    monkeypatch.setattr(storage.Storage, "of", lambda self, job: of(self, job)[::-1])  # retention takes the newest
+
+    def what_was_restored(job: Job, _policy: Policy, _now: Instant) -> list[Checkpoint]:
+        """Retention takes what the live generation was restored from."""
+        path = "" if job.gang is None else job.gang.restore_path
+        return [each for each in job.checkpoints if each.path == path and each.restorable]
+
+    monkeypatch.setattr(keeping, "to_expire", what_was_restored)
     size = Size(nodes=8, hours=6.0)
 
     seeds = (run_plan(seed, size=size, checks=Checkers) for seed in range(1, 20))
@@ -42,7 +52,8 @@ def test_a_planted_bug_becomes_a_file_that_plays_it_again(monkeypatch: pytest.Mo
     def attempt(plan: Sequence[Planned]) -> Sequence[Violation]:
         return run_plan(whole.seed, plan, size=size, checks=Checkers).violations
 
-    least = shrink(whole.plan, whole.violations[0], attempt, Limits(clock=lambda: 0.0, attempts_max=25))
+    told = next(each for each in whole.violations if each.invariant == RetentionKeepsTheLast.invariant)
+    least = shrink(whole.plan, told, attempt, Limits(clock=lambda: 0.0, attempts_max=25))
     assert least.violation.invariant == RetentionKeepsTheLast.invariant
     assert len(least.plan) < len(whole.plan)
     kept = Found(seed=whole.seed, nodes=size.nodes, hours=size.hours, plan=least.plan)

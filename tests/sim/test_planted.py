@@ -12,7 +12,7 @@ from functools import partial
 
 import pytest
 
-from evertrain.chaos.sim import coordinators, launchers, nodes, storage
+from evertrain.chaos.sim import coordinators, launchers, nodes
 from evertrain.chaos.sim.check.checker import Violation
 from evertrain.chaos.sim.check.checkpoints import RetentionKeepsTheLast
 from evertrain.chaos.sim.check.core import CoreHolds
@@ -23,10 +23,15 @@ from evertrain.chaos.sim.check.requests import AppliedOnce
 from evertrain.chaos.sim.check.visibility import HealthyGoesOn
 from evertrain.chaos.sim.plan import Planned, read_all
 from evertrain.chaos.sim.shrink import Limits, Shrunk, shrink
+from evertrain.chaos.sim.tasks import SimTasks
 from evertrain.chaos.sim.world import World
 from evertrain.contract.launch import Desired, GangOrder
-from evertrain.controlplane.core import gang, observe
+from evertrain.contract.task import TaskKind, TaskOrder
+from evertrain.controlplane.core import gang, keeping, requests
+from evertrain.controlplane.core.checkpoint import Checkpoint
+from evertrain.controlplane.core.ids import Instant
 from evertrain.controlplane.core.policy import Policy
+from evertrain.controlplane.core.state import Job
 from evertrain.controlplane.shell.committer import Committer
 from evertrain.controlplane.store import lease, memory
 from evertrain.controlplane.store.api import Kind, Revision, Term, Write
@@ -172,14 +177,31 @@ def test_a_stale_leaders_commit_that_the_store_accepts_is_caught(monkeypatch: py
 # -- checkpoints ----------------------------------------------------------------------------------------
 
 
-def test_retention_that_removes_the_newest_is_caught_and_takes_one_failure(monkeypatch: pytest.MonkeyPatch) -> None:
-    of = storage.Storage.of
-    monkeypatch.setattr(storage.Storage, "of", lambda self, job: of(self, job)[::-1])  # the newest first
+def test_retention_that_removes_the_last_verified_one_is_caught_and_takes_no_fault(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def the_newest(job: Job, _policy: Policy, _now: Instant) -> list[Checkpoint]:
+        trusted = sorted((each for each in job.checkpoints if each.trusted), key=lambda each: each.order)
+        return trusted[-1:] if len(trusted) > job.spec.checkpoint.keep else []
+
+    monkeypatch.setattr(keeping, "to_expire", the_newest)
     least = shrunk(PLAN, RetentionKeepsTheLast.invariant)
-    assert kinds(least.plan) == ["sigkill"]
-    (fault,) = least.plan
-    assert fault.at_s % 10 == 0
+    assert least.plan == ()
+    assert "its newest good checkpoint, step 200, was marked expired" in least.violation.text
     assert least.violation.job == "a"
+
+
+def test_an_agent_that_removes_what_no_record_gave_up_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    do = SimTasks._do
+
+    def and_remove(self: SimTasks, order: TaskOrder, took_s: float) -> None:
+        do(self, order, took_s)
+        do(self, replace(order, kind=TaskKind.REMOVE), took_s)
+
+    monkeypatch.setattr(SimTasks, "_do", and_remove)
+    least = shrunk(PLAN, RetentionKeepsTheLast.invariant)
+    assert least.plan == ()
+    assert "was removed from storage, its record says committed" in least.violation.text
 
 
 # -- the store --------------------------------------------------------------------------------------------
@@ -221,7 +243,7 @@ def test_a_request_that_is_sent_again_is_applied_once() -> None:
 
 
 def test_a_request_that_is_applied_twice_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(observe, "_repeated", lambda _draft, _request_id: False)
+    monkeypatch.setattr(requests, "_repeated", lambda _draft, _request_id: False)
     checkers = watched(an_answer_is_lost)
     assert broken(checkers) == [AppliedOnce.invariant]
     assert "request r2 (drain n4) was accepted a second time" in checkers.violations[0].text

@@ -159,7 +159,7 @@ def test_nodes_that_do_the_same_share_a_line_and_times_begin_with_the_scene(tmp_
 def test_checkpoints_share_a_line_while_nothing_else_happens(tmp_path: Path) -> None:
     (_, story) = after_start(tmp_path, "", "wait 10m").stories
     assert [line[11:] for line in story if "checkpoint" in line] == [
-        "a: checkpoint of steps 100 to 500 (5) saved and registered; steps 100, 200 removed"
+        "a: checkpoint of steps 100 to 500 (5) saved and registered and verified; steps 100, 200 expired and removed"
     ]
 
 

@@ -19,19 +19,10 @@ from evertrain.chaos.sim.quiet import hush
 from evertrain.chaos.sim.site import Program
 from evertrain.chaos.sim.world import Options, World
 from evertrain.contract.jobspec import CheckpointPolicy, JobSpec, NodeRange
+from evertrain.controlplane.core.checkpoint import Checkpoint, CheckpointState
 from evertrain.controlplane.core.commands import Decision
 from evertrain.controlplane.core.ids import Generation, Instant, JobName, NodeName
-from evertrain.controlplane.core.state import (
-    Checkpoint,
-    CheckpointState,
-    Gang,
-    Job,
-    JobState,
-    Member,
-    Node,
-    Request,
-    State,
-)
+from evertrain.controlplane.core.state import Gang, Job, JobState, Member, Node, Request, State
 from evertrain.controlplane.store import codec
 from evertrain.controlplane.store.api import Write
 

@@ -12,7 +12,6 @@ import resource
 import shutil
 import signal
 import warnings
-from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from multiprocessing.process import BaseProcess
@@ -26,12 +25,13 @@ from torch import nn
 from evertrain import trainer
 from evertrain.contract.wire import from_dict
 from evertrain.trainer.peers import Peers
-from evertrain.trainer.writing import SavePoint
 
 WAIT_S = 60.0
 # The first optimizer imports torch._dynamo, which takes longer than all the rest.
 PRELOAD = ["torch", "torch.distributed", "torch._dynamo", __name__]
 SAMPLES, BATCH = 400, 8
+SMALL_BYTES = 9000
+"""Less than a rank's tensors with 64 hidden units, and more than anything else that is written."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,8 +45,6 @@ class Scenario:
     every: int = 4
     keep: int = 3
     env: dict[str, str] = field(default_factory=dict)
-    kill_at: tuple[SavePoint, int] | None = None
-    """Rank 0 is killed by SIGKILL at this point of the save of this step."""
     die_after: int = 0
     """All ranks are killed by SIGKILL right after this step was told."""
     file_bytes_max: int = 0
@@ -137,7 +135,6 @@ def _work(scenario: Scenario, rank: int, rendezvous: str) -> None:
     os.environ["EVERTRAIN_CHECKPOINT_EVERY_STEPS"] = str(scenario.every)
     os.environ["EVERTRAIN_CHECKPOINT_KEEP"] = str(scenario.keep)
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
-    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     torch.set_num_threads(1)
     if scenario.world_size > 1:
         dist.init_process_group("gloo", init_method=f"file://{rendezvous}", rank=rank, world_size=scenario.world_size)
@@ -170,9 +167,7 @@ def _train(scenario: Scenario, rank: int) -> None:
     scheduler = torch.optim.lr_scheduler.MultiStepLR(optimizer, milestones=[5, 9])
     sampler = trainer.data.ElasticSampler(SAMPLES, BATCH, seed=1)
     fickle = _Fickle()
-    with trainer.session(
-        checkpoint_dir=scenario.checkpoints if scenario.checkpoints_declared else "", reached=_killer(scenario)
-    ) as job:
+    with trainer.session(checkpoint_dir=scenario.checkpoints if scenario.checkpoints_declared else "") as job:
         state = job.state(
             model=model,
             optimizer=None if scenario.drop_optimizer else optimizer,
@@ -200,6 +195,10 @@ def _train(scenario: Scenario, rank: int) -> None:
                 shutil.rmtree(scenario.checkpoints)
             with _disk_full(scenario, step + 1):
                 job.step_done(step + 1, loss=loss, tokens=BATCH)
+                if (step + 1) % scenario.every == 0 or step + 1 in range(
+                    scenario.disk_full[0], scenario.disk_full[1] + 4
+                ):
+                    job.flush()  # steps of a millisecond are sooner over than a save
             if step + 1 == scenario.die_after:
                 os.kill(os.getpid(), signal.SIGKILL)
         _write_outcome(scenario, rank, model, start=start, generation=job.generation, heard=heard, tokens=job.tokens)
@@ -231,20 +230,6 @@ def _meet(rank: int, backend: str, world_size: int, rendezvous: str) -> None:
     assert not dist.is_initialized()
 
 
-def _killer(scenario: Scenario) -> Callable[[SavePoint], None]:
-    if scenario.kill_at is None:
-        return lambda _point: None
-    wanted, step = scenario.kill_at
-    temporary = f"step-{step:09d}"
-
-    def reached(point: SavePoint) -> None:
-        written = [path.name for path in scenario.checkpoints.iterdir()]
-        if point is wanted and any(temporary in name for name in written):
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    return reached
-
-
 class _Heard(logging.Handler):
     """Collects the library's warnings."""
 
@@ -258,17 +243,21 @@ class _Heard(logging.Handler):
 
 
 class _FileLimit(AbstractContextManager[None]):
-    """No file may grow beyond ``bytes_max``: what a full disk looks like to a writer."""
+    """The saver's files may not grow beyond ``bytes_max``: what a full disk looks like to a writer."""
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
-        self._before = resource.getrlimit(resource.RLIMIT_FSIZE)
 
     def __enter__(self) -> None:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (self._bytes_max, self._before[1]))
+        self._limit(self._bytes_max)
 
     def __exit__(self, *_error: object) -> None:
-        resource.setrlimit(resource.RLIMIT_FSIZE, self._before)
+        self._limit(resource.RLIM_INFINITY)
+
+    def _limit(self, bytes_max: int) -> None:
+        for child in Path("/proc/self/task").glob("*/children"):
+            for pid in child.read_text().split():
+                resource.prlimit(int(pid), resource.RLIMIT_FSIZE, (bytes_max, resource.RLIM_INFINITY))
 
 
 def _disk_full(scenario: Scenario, step: int) -> AbstractContextManager[None]:

@@ -20,6 +20,7 @@ from evertrain.contract.launch import (
     ProcessExit,
     StartPhases,
 )
+from evertrain.contract.task import TaskKind, TaskOrder, TaskOutcome, TaskResult
 from evertrain.controlplane.core.commands import Answer, Decision, ProbeNode, Told, WakeAt
 from evertrain.controlplane.core.events import (
     CancelAsked,
@@ -35,7 +36,7 @@ from evertrain.controlplane.core.events import (
     UndrainAsked,
 )
 from evertrain.controlplane.core.ids import Instant, JobName, NodeName, Term
-from evertrain.controlplane.core.orders import JobOrder, orders_for
+from evertrain.controlplane.core.orders import JobOrder, orders_for, tasks_for
 from evertrain.controlplane.core.policy import Policy
 from evertrain.controlplane.core.state import Job, State, Verdict, check_invariants
 from evertrain.controlplane.core.step import step
@@ -62,6 +63,8 @@ class SimNode:
     registrations: int = 0
     launchers: dict[str, LauncherStatus] = field(default_factory=dict)
     started: int = 0
+    results: dict[str, TaskResult] = field(default_factory=dict)
+    """Of the tasks that are ordered."""
 
     @property
     def session(self) -> str:
@@ -84,6 +87,14 @@ class Engine:
     """Nodes on which no launcher ever gets ready."""
     deaf_probers: set[str] = field(default_factory=set)
     """Nodes that are asked to probe others and never answer."""
+    busy: set[str] = field(default_factory=set)
+    """Nodes that never come to an end with a task."""
+    finds: dict[tuple[str, str], TaskOutcome] = field(default_factory=dict)
+    """What comes of tasks on a node with a path (either may be empty: any); all others are done."""
+    removed: list[str] = field(default_factory=list)
+    """Paths that agents removed from storage."""
+    done: list[TaskOrder] = field(default_factory=list)
+    """Tasks that came to an end, in order."""
     _wakes: list[float] = field(default_factory=list)
     _requests: int = 0
 
@@ -182,20 +193,53 @@ class Engine:
 
     def report(self, node: SimNode) -> None:
         """The node says what is true of it."""
-        launchers = tuple(node.launchers.values())
-        self.feed(NodeReported(at=Instant(self.now), node=node.name, session=node.session, launchers=launchers))
+        self.feed(
+            NodeReported(
+                at=Instant(self.now),
+                node=node.name,
+                session=node.session,
+                launchers=tuple(node.launchers.values()),
+                tasks=tuple(node.results.values()),
+            )
+        )
 
     def settle(self) -> None:
         """Let every connected node obey its orders and report, until all is quiet."""
         for _ in range(50):
             busy = False
             for node in self.nodes.values():
-                if node.connected and node.powered and self._obey(node, orders_for(self.state, node.name)):
-                    self.report(node)
-                    busy = True
+                if node.connected and node.powered:
+                    did = self._work(node, tasks_for(self.state, node.name))
+                    if self._obey(node, orders_for(self.state, node.name)) or did:
+                        self.report(node)
+                        busy = True
             if not busy:
                 return
         raise AssertionError("nodes and core never come to rest: " + "; ".join(t.text for t in self.told[-6:]))
+
+    def _work(self, node: SimNode, orders: tuple[TaskOrder, ...]) -> bool:
+        """Do the tasks that are ordered at once; whether there is something to report."""
+        wanted = {order.id: order for order in orders}
+        node.results = {name: result for name, result in node.results.items() if name in wanted}
+        fresh = [order for name, order in wanted.items() if name not in node.results and node.name not in self.busy]
+        for order in fresh:
+            node.results[order.id] = self._result(node, order)
+            self.done.append(order)
+            if order.kind is TaskKind.REMOVE and node.results[order.id].outcome is TaskOutcome.DONE:
+                self.removed.append(order.path)
+        return bool(fresh)
+
+    def _result(self, node: SimNode, order: TaskOrder) -> TaskResult:
+        keys = ((node.name, order.path), (node.name, ""), ("", order.path), ("", ""))
+        outcome = next((self.finds[key] for key in keys if key in self.finds), TaskOutcome.DONE)
+        bad = outcome is not TaskOutcome.DONE
+        return TaskResult(
+            id=order.id,
+            outcome=outcome,
+            part="rank-00000.bin" if outcome is TaskOutcome.CORRUPT else "",
+            reason="XXH3-128 differs" if outcome is TaskOutcome.CORRUPT else "Stale file handle" if bad else "",
+            seconds=0.5,
+        )
 
     def _obey(self, node: SimNode, orders: tuple[JobOrder, ...]) -> bool:
         before = dict(node.launchers)
@@ -317,10 +361,12 @@ class World(Engine):
             self.report(node)
         self.settle()
 
-    def refuse_checkpoint(self, name: str, *, job: str = "job") -> None:
-        """A worker on the node finds the checkpoint of its order damaged."""
+    def refuse_checkpoint(self, name: str, *, job: str = "job", rotten: bool = True) -> None:
+        """A worker on the node finds the checkpoint of its order damaged; so do all others if it is ``rotten``."""
         current, node = self.job(job), self.nodes[name]
         assert current.gang is not None
+        if rotten:
+            self.finds["", current.gang.restore_path] = TaskOutcome.CORRUPT
         status = node.launchers[current.id]
         notice = CheckpointNotice(
             kind="refused",
@@ -355,7 +401,7 @@ class World(Engine):
 
     def kill_node(self, name: str, *, powered: bool = True) -> None:
         """Agent, launchers and workers are gone at once."""
-        self.nodes[name].launchers = {}
+        self.nodes[name].launchers, self.nodes[name].results = {}, {}
         self.nodes[name].powered = powered
         self.lose_sight(name)
 

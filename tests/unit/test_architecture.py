@@ -46,6 +46,7 @@ RPC: Final = frozenset({"grpc", "google"})
 ALLOWED: Final = {
     "evertrain.contract": STDLIB,
     "evertrain.launcher": STDLIB | {"torch"},
+    "evertrain.checkpoint": STDLIB | {"blake3", "botocore", "fsspec", "s3fs", "xxhash"},
     "evertrain.trainer": STDLIB | {"torch", "numpy"},
     "evertrain.api": STDLIB | RPC | {"structlog"},
     "evertrain.etcdwire": STDLIB | RPC,

@@ -11,7 +11,7 @@ from typing import Final, assert_never
 
 import structlog
 
-from evertrain.agent import core, folders
+from evertrain.agent import core, errands, folders
 from evertrain.agent.config import Config
 from evertrain.agent.journal import Journal, StateDir
 from evertrain.agent.launchers import Launcher
@@ -27,13 +27,16 @@ from evertrain.agent.model import (
     SendOrder,
     SessionEnded,
     StartLauncher,
+    StartTask,
     StopLauncher,
+    StopTask,
     Sweep,
     Swept,
 )
 from evertrain.agent.process import sweep
 from evertrain.agent.session import Session
 from evertrain.agent.spawn import Starter
+from evertrain.agent.tasks import Tasks
 from evertrain.api.mirror import to_message
 from evertrain.api.transport import open_channel
 from evertrain.api.v1 import agent_pb2, job_pb2
@@ -79,6 +82,7 @@ class Agent:
         self._unsaved, self._heard = asyncio.Event(), asyncio.Event()
         if core.heard(self._state):
             self._heard.set()
+        self._tasks = Tasks(post=self._inbox.put, clock=clock)
         self._saving = asyncio.Lock()
         self._journal_problem = ""
         self._session = Session(
@@ -126,6 +130,7 @@ class Agent:
         return agent_pb2.NodeReport(
             launchers=[to_message(each, job_pb2.LauncherStatus) for each in core.statuses(self._state)],
             orders_revision=self._state.revision,
+            tasks=[to_message(each, agent_pb2.TaskResult) for each in errands.results(self._state)],
         )
 
     async def obey(self, cluster_id: str, orders: NodeOrders) -> None:
@@ -218,6 +223,10 @@ class Agent:
                 record = self._state.record(job)
                 log.info("launcher.gone", job=job, reason="" if record is None else record.reason)
                 group.create_task(self._sweep(job, owner))
+            case StartTask(order=order):
+                group.create_task(self._tasks.run(order))
+            case StopTask(id=task):
+                self._tasks.stop(task)
             case _:
                 assert_never(action)
 

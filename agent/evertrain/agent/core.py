@@ -12,6 +12,7 @@ from dataclasses import dataclass, fields, replace
 from operator import attrgetter
 from typing import Final, assert_never
 
+from evertrain.agent import errands
 from evertrain.agent.model import (
     Action,
     Decision,
@@ -33,6 +34,7 @@ from evertrain.agent.model import (
     StopLauncher,
     Sweep,
     Swept,
+    TaskEnded,
     View,
     Wish,
 )
@@ -67,6 +69,7 @@ def decide(state: State, *, nonce: str) -> Decision:
         state = _tend(state, record, actions)
     for job, wish in (state.wanted or {}).items():
         state = _start(state, job, wish, nonce, actions)
+    state = errands.decide(state, actions)
     return Decision(state, tuple(actions))
 
 
@@ -98,6 +101,8 @@ def observe(state: State, event: Event) -> tuple[State, tuple[str, ...]]:
         case SessionEnded():
             # The next session numbers its orders anew.
             return replace(state, wanted=None, revision=0), ()
+        case TaskEnded(result=result):
+            return errands.ended(state, result), ()
         case LauncherUp() | StatusArrived() | LauncherGone() | Swept():
             record = state.record(event.job)
             if record is None or record.launcher is None or record.launcher.owner != event.owner:
@@ -123,6 +128,7 @@ def _orders(state: State, event: OrdersArrived) -> tuple[State, tuple[str, ...]]
         wanted[each.job], note = _wish(state, orders, each)
         notes += [note] if note else []
     memory = replace(memory, term=orders.term)
+    state = errands.ordered(state, orders.tasks)
     return replace(state, memory=memory, wanted=wanted, revision=orders.revision), tuple(notes)
 
 
@@ -349,7 +355,7 @@ def heard(state: State) -> bool:
 
 def facts(state: State) -> tuple[object, ...]:
     """What a report must be sent at once for when it changes: all but progress, which heartbeats carry."""
-    return (state.revision, *map(_FACTS_OF, statuses(state)))
+    return (state.revision, errands.results(state), *map(_FACTS_OF, statuses(state)))
 
 
 def _told(state: State, record: JobRecord) -> LauncherStatus:

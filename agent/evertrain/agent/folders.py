@@ -20,7 +20,7 @@ SOCKET_PATH_BYTES_MAX: Final = 107
 LOGS_KEPT_MAX: Final = 8
 """Jobs that are gone from this node whose logs stay."""
 LAST_WORDS_BYTES_MAX: Final = 400
-PACKAGES: Final = ("contract", "launcher", "trainer")
+PACKAGES: Final = ("contract", "launcher", "checkpoint", "trainer")
 """What a job's process needs of Evertrain."""
 _PLAIN_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,31}")
 _KEPT: Final = frozenset({"logs", "launcher.log", "launcher.log.1"})

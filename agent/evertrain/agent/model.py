@@ -9,6 +9,7 @@ from typing import TypeAlias
 
 from evertrain.contract.jobspec import JobSpec
 from evertrain.contract.launch import Desired, GangOrder, GangPlace, LauncherStatus
+from evertrain.contract.task import TaskOrder, TaskResult
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +31,7 @@ class NodeOrders:
     term: int
     revision: int
     jobs: tuple[JobOrder, ...] = ()
+    tasks: tuple[TaskOrder, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,6 +113,28 @@ class Wish:
     order: GangOrder
 
 
+class Progress(StrEnum):
+    """How far a task is."""
+
+    WAITING = "waiting"
+    RUNNING = "running"
+    UNWANTED = "unwanted"
+    """Its process is to be ended."""
+    STOPPING = "stopping"
+    """Its process was told to end, and has not yet."""
+    ENDED = "ended"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Errand:
+    """A task, as this agent knows it. Not kept over a restart: whoever still wants it orders it again."""
+
+    order: TaskOrder
+    progress: Progress = Progress.WAITING
+    result: TaskResult | None = None
+    """Set when it ended."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class State:
     """All that a decision may depend on."""
@@ -124,6 +148,8 @@ class State:
     """By job, in the coordinator's order. None while no session has brought orders: change nothing."""
     revision: int = 0
     """Of the newest orders obeyed, within the present session."""
+    errands: Mapping[str, Errand] = field(default_factory=dict)
+    """By task, in the coordinator's order."""
 
     def record(self, job: str) -> JobRecord | None:
         """The record of ``job``."""
@@ -181,7 +207,14 @@ class Swept:
     left: str = ""
 
 
-Event: TypeAlias = OrdersArrived | SessionEnded | LauncherUp | StatusArrived | LauncherGone | Swept
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskEnded:
+    """The process of a task is gone."""
+
+    result: TaskResult
+
+
+Event: TypeAlias = OrdersArrived | SessionEnded | LauncherUp | StatusArrived | LauncherGone | Swept | TaskEnded
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -219,7 +252,21 @@ class Sweep:
     owner: str
 
 
-Action: TypeAlias = StartLauncher | SendOrder | StopLauncher | Sweep
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartTask:
+    """Do something with a checkpoint, in a process of its own."""
+
+    order: TaskOrder
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StopTask:
+    """End the process of a task that is not wanted any more."""
+
+    id: str
+
+
+Action: TypeAlias = StartLauncher | SendOrder | StopLauncher | Sweep | StartTask | StopTask
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from evertrain.contract.beacon import (
     CheckpointCommitted,
     CheckpointFailed,
     CheckpointRefused,
+    CheckpointWriting,
     Hello,
     Phase,
     PhaseChanged,
@@ -116,16 +117,20 @@ class GangProgress:
                 told.reach(step)
                 if not self.phases.restored_s and all(each.restored for each in self._told.values()):
                     self.phases = replace(self.phases, restored_s=self._elapsed_s())
-            case CheckpointCommitted() | CheckpointFailed() | CheckpointRefused():
+            case CheckpointWriting() | CheckpointCommitted() | CheckpointFailed() | CheckpointRefused():
                 return notice_of(report, self.generation)
             case _:
                 assert_never(report)
         return None
 
 
-def notice_of(report: CheckpointCommitted | CheckpointFailed | CheckpointRefused, generation: int) -> CheckpointNotice:
+def notice_of(
+    report: CheckpointWriting | CheckpointCommitted | CheckpointFailed | CheckpointRefused, generation: int
+) -> CheckpointNotice:
     """The coordinator's form of a worker's word about a checkpoint."""
     match report:
+        case CheckpointWriting():
+            return CheckpointNotice(kind="writing", generation=generation, step=report.step)
         case CheckpointCommitted():
             return CheckpointNotice(
                 kind="committed",
@@ -136,6 +141,8 @@ def notice_of(report: CheckpointCommitted | CheckpointFailed | CheckpointRefused
                 bytes_total=report.bytes_total,
                 world_size=report.world_size,
                 save_s=report.save_s,
+                fixed_size=not report.reshardable,
+                every_steps=report.every_steps,
             )
         case CheckpointFailed():
             return CheckpointNotice(kind="failed", generation=generation, step=report.step, reason=report.reason)

@@ -58,6 +58,13 @@ WITNESSES: Final = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointWriting:
+    """A save has begun. Only shown: nothing is decided on it."""
+
+    step: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointCommitted:
     """A checkpoint is complete on storage: its commit marker was written last and synced."""
 
@@ -68,6 +75,10 @@ class CheckpointCommitted:
     bytes_total: int
     world_size: int
     save_s: float
+    reshardable: bool = True
+    """It can be loaded at another world size."""
+    every_steps: int = 0
+    """How many steps apart saves are now, where the library chose that. 0: it did not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,8 +108,26 @@ class Restored:
     restore_s: float
 
 
-WorkerReport = Hello | PhaseChanged | Progress | CheckpointCommitted | CheckpointFailed | CheckpointRefused | Restored
-WORKER_REPORTS = (Hello, PhaseChanged, Progress, CheckpointCommitted, CheckpointFailed, CheckpointRefused, Restored)
+WorkerReport = (
+    Hello
+    | PhaseChanged
+    | Progress
+    | CheckpointWriting
+    | CheckpointCommitted
+    | CheckpointFailed
+    | CheckpointRefused
+    | Restored
+)
+WORKER_REPORTS = (
+    Hello,
+    PhaseChanged,
+    Progress,
+    CheckpointWriting,
+    CheckpointCommitted,
+    CheckpointFailed,
+    CheckpointRefused,
+    Restored,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

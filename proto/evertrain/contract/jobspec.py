@@ -28,7 +28,19 @@ class CheckpointPolicy:
     every_steps: int = 0
     """Save after every so many steps. 0: only the script and requests decide."""
     keep: int = 3
-    """How many checkpoints stay on storage, at least 2: the newest may turn out damaged."""
+    """``keep_last``: how many verified checkpoints stay on storage, at least 2: the newest may turn out damaged."""
+    auto: bool = False
+    """``every_steps: auto``: the trainer library chooses from what a save costs and how often the job breaks."""
+    every_s: float = 0.0
+    """Save when so long has passed since the last save. 0: time alone leads to none."""
+    keep_every_steps: int = 0
+    """Of every so many steps the first verified checkpoint stays as well. 0: none."""
+    keep_proven: int = 1
+    """How many proven checkpoints stay, however old."""
+    exposed_max_s: float = 3600.0
+    """Work that is not saved is worth an alert after so long. 0: never."""
+    fixed_size: bool = False
+    """``reshard: false``: its checkpoints load at the world size only that they were saved at."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -80,6 +80,8 @@ class GangPlace:
     restore_digest: str = ""
     restart_count: int = 0
     """Generations before this one (torchrun's TORCHELASTIC_RESTART_COUNT)."""
+    mtbf_s: float = 0.0
+    """How long a gang of this size runs on average before it breaks, as far as is known. 0: unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,10 +116,10 @@ class ProcessExit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointNotice:
-    """A checkpoint that a worker of this node committed, failed or refused."""
+    """A checkpoint that a worker of this node writes, committed, failed or refused."""
 
     kind: str
-    """``committed``, ``failed`` or ``refused``."""
+    """``writing``, ``committed``, ``failed`` or ``refused``."""
     generation: int
     step: int
     path: str = ""
@@ -127,6 +129,10 @@ class CheckpointNotice:
     save_s: float = 0.0
     part: str = ""
     reason: str = ""
+    fixed_size: bool = False
+    """It can be loaded at the same world size only."""
+    every_steps: int = 0
+    """How many steps apart the trainer library saves now. 0: it does not say."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,11 +8,12 @@ import pytest
 
 from evertrain.contract.jobspec import NodeRange, RetryPolicy
 from evertrain.contract.launch import Desired, GroupState
+from evertrain.controlplane.core.checkpoint import CheckpointState
 from evertrain.controlplane.core.commands import Refusal
 from evertrain.controlplane.core.events import NodeProbed
 from evertrain.controlplane.core.ids import Instant, NodeName
 from evertrain.controlplane.core.orders import orders_for
-from evertrain.controlplane.core.state import CheckpointState, JobState, Verdict
+from evertrain.controlplane.core.state import JobState, Verdict
 from support.world import World, a_spec
 
 
@@ -208,7 +209,8 @@ def test_corrupt_checkpoint_is_refused_by_name_and_the_previous_one_used(world: 
     assert job.gang.restore_step == 25
     assert job.checkpoints[-1].state is CheckpointState.CORRUPT
     assert job.failures == 1, "a damaged checkpoint is not charged to the job"
-    assert any("refused by n1: model.pt: SHA-256 differs" in text for text in world.story())
+    assert any("workers on n1 refused the checkpoint of step 35: model.pt: SHA" in text for text in world.story())
+    assert any("it is corrupt by the word of n1, n3, is never restored" in text for text in world.story())
 
 
 def test_same_failure_without_a_new_step_stops_the_job() -> None:

@@ -14,8 +14,8 @@ from torch import nn
 from evertrain import trainer
 from evertrain.contract.beacon import CheckpointCommitted, CheckpointFailed, Wish
 from evertrain.contract.exits import WorkerExit
-from evertrain.trainer.parts import NotPlain
 from evertrain.trainer.peers import GroupMissing
+from evertrain.trainer.plain import NotPlain
 from evertrain.trainer.session import Session
 from evertrain.trainer.settings import Settings
 from support.beacon_listener import BeaconListener
@@ -31,6 +31,13 @@ def launcher(tmp_path: Path) -> Iterator[BeaconListener]:
 def _settings(tmp_path: Path, **changes: Any) -> Settings:
     fixed: dict[str, Any] = {"checkpoint_dir": str(tmp_path / "ck"), "checkpoint_every_steps": 10}
     return Settings(**fixed | changes)
+
+
+def _change(model: nn.Module) -> None:
+    """What a step would do: a save of tensors that did not change is refused."""
+    with torch.no_grad():
+        for param in model.parameters():
+            param.add_(1.0)
 
 
 def _saved(tmp_path: Path) -> list[int]:
@@ -63,24 +70,32 @@ def test_a_session_without_state_only_reports(tmp_path: Path, launcher: BeaconLi
 
 def test_saves_happen_by_policy_and_on_request_once_a_step(tmp_path: Path) -> None:
     with Session(_settings(tmp_path, checkpoint_keep=99)) as job:
-        job.state(model=nn.Linear(1, 1), optimizer=None).restore()
+        model = nn.Linear(1, 1)
+        job.state(model=model, optimizer=None).restore()
         for step in range(1, 33):
+            _change(model)
             job.step_done(step, save=step in (20, 32))
+            job.flush()
     assert _saved(tmp_path) == [10, 20, 30, 32]
 
 
 def test_steps_counted_in_strides_save_whenever_a_multiple_is_passed(tmp_path: Path) -> None:
     with Session(_settings(tmp_path, checkpoint_keep=99)) as job:
-        job.state(model=nn.Linear(1, 1), optimizer=None).restore()
+        model = nn.Linear(1, 1)
+        job.state(model=model, optimizer=None).restore()
         for step in range(4, 41, 4):
+            _change(model)
             job.step_done(step)
+            job.flush()
     assert _saved(tmp_path) == [12, 20, 32, 40]
 
 
 def test_a_checkpoint_names_its_parent(tmp_path: Path, launcher: BeaconListener) -> None:
     with Session(_settings(tmp_path, beacon=str(launcher.path), generation=4)) as job:
-        job.state(model=nn.Linear(1, 1), optimizer=None).restore()
+        model = nn.Linear(1, 1)
+        job.state(model=model, optimizer=None).restore()
         for step in range(1, 21):
+            _change(model)
             job.step_done(step)
     reports = launcher.accept().read_all()
     first, second = [report for report in reports if isinstance(report, CheckpointCommitted)]
@@ -116,7 +131,7 @@ def test_state_that_cannot_be_saved_is_refused_before_training(tmp_path: Path) -
         def load_state_dict(self, state_dict: Any, /) -> None:
             raise AssertionError(state_dict)
 
-    with Session(_settings(tmp_path)) as job, pytest.raises(NotPlain, match=r"odd\['made_by'\]"):
+    with Session(_settings(tmp_path)) as job, pytest.raises(NotPlain, match=r"odd/made_by"):
         job.state(model=nn.Linear(1, 1), optimizer=None, extra={"odd": Odd()}).restore()
 
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Protocol, Self, SupportsFloat
 
+from evertrain.checkpoint.writing import SaveFailed
 from evertrain.contract.beacon import CheckpointFailed, Hello, Phase, PhaseChanged
 from evertrain.contract.exits import WorkerExit
 from evertrain.contract.progress_slot import open_slot
@@ -24,7 +25,6 @@ from evertrain.trainer.settings import Settings
 if TYPE_CHECKING:
     from evertrain.trainer.parts import Stateful
     from evertrain.trainer.state import JobState
-    from evertrain.trainer.writing import SavePoint
 
 CLOSE_FLUSH_S: Final = 0.2
 RETRY_GAP_STEPS_MAX: Final = 256
@@ -37,17 +37,13 @@ class HasDigest(Protocol):
     def digest(self) -> str: ...
 
 
-def session(
-    *, checkpoint_dir: str | os.PathLike[str] = "", reached: Callable[[SavePoint], None] = lambda _point: None
-) -> Session:
+def session(*, checkpoint_dir: str | os.PathLike[str] = "") -> Session:
     """The session of this worker, for a ``with`` statement.
 
     Under Evertrain it reports to the launcher; started by torchrun or plain
-    Python it does all the rest, saving to ``checkpoint_dir``. ``reached`` is
-    called at each :class:`SavePoint` on rank 0 (tests end the process there).
+    Python it does all the rest, saving to ``checkpoint_dir``, a path or a URL.
     """
-    settings = Settings.from_environ(os.environ, checkpoint_dir=os.fspath(checkpoint_dir))
-    return Session(settings, reached=reached)
+    return Session(Settings.from_environ(os.environ, checkpoint_dir=os.fspath(checkpoint_dir)))
 
 
 class Session:
@@ -58,11 +54,9 @@ class Session:
         settings: Settings,
         *,
         clock: Callable[[], float] = time.monotonic,
-        reached: Callable[[SavePoint], None] = lambda _point: None,
     ) -> None:
         self._settings = settings
         self._clock = clock
-        self._reached = reached
         hello = Hello(rank=settings.rank, pid=os.getpid(), generation=settings.generation)
         slot = open_slot(settings.progress, settings.local_rank, generation=settings.generation)
         self._reporter = Reporter(settings.beacon, hello, slot=slot, clock=clock)
@@ -73,6 +67,10 @@ class Session:
         self._retry_step = 0
         """After a failed save: complete steps at which the next is tried; 0 while saves succeed."""
         self._retry_gap_steps = 1
+        self._failed = False
+        """A save failed, and the other ranks do not know yet."""
+        self._put_off = False
+        """A save is due, and had to wait for the ones before."""
         self._refused_to_yield = False
 
     def __enter__(self) -> Self:
@@ -83,6 +81,10 @@ class Session:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._reporter.progress_now()
+        if self._state is not None:
+            if kind is None:
+                self._state.finish()
+            self._state.close(wait=kind is None)
         if kind is None:
             self._reporter.report(PhaseChanged(phase=Phase.STOPPING, step=self._step))
         self._reporter.flush(within_s=CLOSE_FLUSH_S)
@@ -120,31 +122,36 @@ class Session:
         scaler: Stateful | None = None,
         sampler: Stateful | None = None,
         extra: Mapping[str, Stateful] | None = None,
+        per_rank: Mapping[str, Stateful] | None = None,
         config: Mapping[str, Any] | None = None,
         dataset: HasDigest | None = None,
     ) -> JobState:
         """Declare, once, what must survive. ``optimizer`` may be None, but not forgotten.
 
-        ``extra`` holds further parts by name (an averaged model, say),
-        ``config`` plain values the run depends on (the commit of the code, say),
-        ``dataset`` the manifest of what it reads. Random number generators
-        are saved without being declared.
+        ``extra`` holds further parts by name (an averaged model, say), which
+        are alike on all ranks, ``per_rank`` those that are each rank's own:
+        with such a part a checkpoint can only be restored at the world size
+        at which it was saved. ``config`` holds plain values the run depends
+        on, ``dataset`` the manifest of what it reads. Random number generators
+        are saved without being declared, and the commit of the script's code is noted.
         """
         from evertrain.trainer import parts, state
 
         if self._state is not None:
             raise RuntimeError("state() was called before: declare all parts in one call")
         named = {"model": model, "optimizer": optimizer, "scheduler": scheduler, "scaler": scaler, "sampler": sampler}
-        if clash := named.keys() & (extra or {}).keys():
-            raise ValueError(f"extra part {min(clash)!r} has the name of a built-in one: choose another")
+        others = [*(extra or {}), *(per_rank or {})]
+        if clash := sorted(name for name in others if name in named or others.count(name) > 1):
+            raise ValueError(f"part {clash[0]!r} has the name of another one: choose another")
+        if odd := [name for name in others if not name.isidentifier() or name in ("loop", "rng")]:
+            raise ValueError(f"part {odd[0]!r}: a name is letters, digits and underscores, and not loop or rng")
         declared = parts.Parts(
             stateful={name: part for name, part in {**named, **(extra or {})}.items() if part is not None},
+            per_rank=per_rank or {},
             config=config or {},
             dataset_sha256=dataset.digest if dataset is not None else "",
         )
-        self._state = state.JobState(
-            declared, settings=self._settings, reporter=self._reporter, clock=self._clock, reached=self._reached
-        )
+        self._state = state.JobState(declared, settings=self._settings, reporter=self._reporter, clock=self._clock)
         return self._state
 
     def step_done(self, step: int, *, loss: SupportsFloat | None = None, tokens: int = 0, save: bool = False) -> None:
@@ -166,12 +173,29 @@ class Session:
             if wanted or save:
                 self._tell_nothing_to_save(step)
             return
-        leaving = self._agreed(state, self._cadence, wanted)
+        failed = state.settle()
+        leaving = self._agreed(state, self._cadence, wanted, failed=failed)
         if save or ((leaving or self._save_due(state, previous)) and step >= self._retry_step):
-            saved = state.save(step, self._tokens)
-            self._plan_retry(saved)
-            if saved and leaving:
+            self._save(state, leaving=leaving, must=save or leaving)
+
+    def flush(self) -> bool:
+        """Wait until all saves under way are over; whether none of them failed, as far as this rank knows."""
+        sound = self._state is None or self._state.finish()
+        self._failed = self._failed or not sound
+        return sound
+
+    def _save(self, state: JobState, *, leaving: bool, must: bool) -> None:
+        try:
+            self._put_off = not state.save(self._step, self._tokens, patient=not self._put_off, must=must)
+            # One that leaves waits: nobody is there afterwards to make up for a save that failed.
+            sound = not leaving or (not self._put_off and state.committed())
+        except SaveFailed:
+            self._put_off, sound = False, False
+        if not self._put_off:
+            self._plan_retry(sound)
+            if sound and leaving:
                 self._reporter.progress_now()
+                state.close(wait=True)
                 state.leave(WorkerExit.YIELDED)
 
     def _begin(self, step: int) -> Cadence:
@@ -182,20 +206,30 @@ class Session:
             self._tokens = self._state.tokens
         return Cadence(step=self._step, now=self._clock())
 
-    def _agreed(self, state: JobState, cadence: Cadence, wanted: bool) -> bool:
-        """Whether all ranks leave at this boundary: because one of them was asked to."""
+    def _agreed(self, state: JobState, cadence: Cadence, wanted: bool, *, failed: bool) -> bool:
+        """Whether all ranks leave at this boundary, because one was asked to. That a save failed is agreed on, too."""
         peers = state.peers
-        if peers.world_size == 1 or self._step < cadence.due:
-            return wanted and peers.world_size == 1
-        now = self._clock()
-        proposal = cadence.proposal(self._step, now) if peers.rank == 0 else 0
-        leaving, due = peers.maxima([int(wanted), proposal])
-        cadence.agreed(due, step=self._step, now=now)
-        return bool(leaving)
+        self._failed = self._failed or failed
+        if peers.world_size == 1:
+            leaving = wanted
+        elif self._step < cadence.due:
+            return False
+        else:
+            now = self._clock()
+            proposal = cadence.proposal(self._step, now) if peers.rank == 0 else 0
+            asked, failures, due = peers.maxima([int(wanted), int(self._failed), proposal])
+            cadence.agreed(due, step=self._step, now=now)
+            leaving, self._failed = bool(asked), bool(failures)
+        if self._failed:
+            self._failed = False
+            self._plan_retry(False)
+        return leaving
 
     def _save_due(self, state: JobState, previous: int) -> bool:
         every = state.plan.every_steps
-        return self._retry_step > 0 or (every > 0 and self._step // every > previous // every)
+        if self._put_off or self._retry_step > 0:
+            return True
+        return every > 0 and self._step // every > previous // every
 
     def _plan_retry(self, saved: bool) -> None:
         """After a failure, try at the next boundary, then at doubling distances, in steps: equal on all ranks."""

@@ -7,12 +7,16 @@ Errors::
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from evertrain.contract import environ
 from evertrain.contract.beacon import WITNESSES
+
+AUTO: Final = "auto"
 
 
 class BadEnvironment(ValueError):
@@ -33,7 +37,15 @@ class Settings:
     world_size: int = 1
     checkpoint_dir: str = ""
     checkpoint_every_steps: int = 0
+    checkpoint_auto: bool = False
+    """Save as often as costs and failures make best."""
+    checkpoint_every_s: float = 0.0
+    mtbf_s: float = 0.0
     checkpoint_keep: int = 3
+    copies: str = ""
+    """Folder in shared memory, which outlives this worker."""
+    restore_memory: bool = False
+    """Copies in memory that are newer than the checkpoint to restore may be taken instead."""
     restore_path: str = ""
     restore_digest: str = ""
 
@@ -43,6 +55,7 @@ class Settings:
 
         Raises :class:`BadEnvironment`.
         """
+        automatic = env.get(environ.CHECKPOINT_EVERY, "") == AUTO
         return cls(
             beacon=env.get(environ.BEACON, ""),
             progress=env.get(environ.PROGRESS, ""),
@@ -53,8 +66,13 @@ class Settings:
             group_rank=_int(env, "GROUP_RANK", 0),
             world_size=_int(env, "WORLD_SIZE", 1, least=1),
             checkpoint_dir=env.get(environ.CHECKPOINT_DIR, "") or checkpoint_dir,
-            checkpoint_every_steps=_int(env, environ.CHECKPOINT_EVERY, 0),
+            checkpoint_every_steps=0 if automatic else _int(env, environ.CHECKPOINT_EVERY, 0),
+            checkpoint_auto=automatic,
+            checkpoint_every_s=_float(env, environ.CHECKPOINT_EVERY_S),
+            mtbf_s=_float(env, environ.MTBF_S),
+            copies=env.get(environ.COPIES, ""),
             checkpoint_keep=_int(env, environ.CHECKPOINT_KEEP, 3, least=1),
+            restore_memory=env.get(environ.RESTORE_MEMORY, "") == "1",
             restore_path=env.get(environ.RESTORE, ""),
             restore_digest=env.get(environ.RESTORE_DIGEST, ""),
         )
@@ -70,9 +88,11 @@ class Settings:
         return self.local_rank == 0 and self.group_rank < WITNESSES
 
     @property
-    def checkpoint_root(self) -> Path | None:
-        """The folder of this job's checkpoints, or None when it saves nothing."""
-        return Path(self.checkpoint_dir, self.job_id).absolute() if self.checkpoint_dir else None
+    def checkpoint_root(self) -> str:
+        """Folder or URL of this job's checkpoints; empty when it saves nothing."""
+        if not self.checkpoint_dir or "://" in self.checkpoint_dir:
+            return "/".join([self.checkpoint_dir.rstrip("/"), self.job_id]).strip("/") if self.checkpoint_dir else ""
+        return str(Path(self.checkpoint_dir, self.job_id).absolute())
 
 
 def _int(env: Mapping[str, str], name: str, default: int, *, least: int = 0) -> int:
@@ -85,4 +105,15 @@ def _int(env: Mapping[str, str], name: str, default: int, *, least: int = 0) -> 
         raise BadEnvironment(f"{name} is {text!r}, expected a whole number") from err
     if value < least:
         raise BadEnvironment(f"{name} is {value}, expected at least {least}")
+    return value
+
+
+def _float(env: Mapping[str, str], name: str) -> float:
+    text = env.get(name, "")
+    try:
+        value = float(text) if text else 0.0
+    except ValueError as err:
+        raise BadEnvironment(f"{name} is {text!r}, expected a number of seconds") from err
+    if not 0 <= value < math.inf:
+        raise BadEnvironment(f"{name} is {text}, expected a number of seconds")
     return value

@@ -1,57 +1,50 @@
-"""The script's resumable state over its whole life: opened, restored, saved. Not for when to save (session.py).
-
-Errors::
-
-    NothingRestorable (RuntimeError)    checkpoints exist, none passed verification
-"""
+"""The script's resumable state over its whole life: opened, restored, saved. Not for when to save (session.py)."""
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
 import torch
 
+from evertrain.checkpoint import retention
+from evertrain.checkpoint.manifest import CheckpointManifest, CheckpointName
+from evertrain.checkpoint.request import Ended
+from evertrain.checkpoint.storage import open_storage
+from evertrain.checkpoint.storage.api import Unreachable
+from evertrain.checkpoint.writing import SaveFailed
 from evertrain.contract import wire
 from evertrain.contract.beacon import (
     CheckpointCommitted,
     CheckpointFailed,
     CheckpointRefused,
+    CheckpointWriting,
     Phase,
     PhaseChanged,
     Restored,
 )
 from evertrain.contract.exits import WorkerExit
-from evertrain.contract.manifest import CheckpointManifest, CheckpointName, StorageUnreadable, VerificationFailed
-from evertrain.trainer import retention, rng
-from evertrain.trainer.parts import LOOP_SHARD, Parts, rng_shard_name
+from evertrain.trainer import rng
+from evertrain.trainer.code import commit_of_script
+from evertrain.trainer.parts import Parts
 from evertrain.trainer.peers import Peers
-from evertrain.trainer.reading import Loaded, load
 from evertrain.trainer.reporter import Reporter
+from evertrain.trainer.resume import Candidate, Refused, Resume, Resumed
+from evertrain.trainer.saves import Begun, Saves, Target, Whose
 from evertrain.trainer.settings import Settings
-from evertrain.trainer.writing import CheckpointWriter, Committed, SaveFailed, SavePoint
 
 REASON_CHARS_MAX: Final = 2000
 FLUSH_S: Final = 2.0
 """How long a worker that leaves waits for its launcher to take the last reports."""
+COMMIT_S: Final = 600.0
+"""From a copy to its commit. A save that takes longer has failed, and the next one is made."""
+WITNESS_S: Final = 5.0
 
 log = logging.getLogger("evertrain.trainer")
-
-
-class NothingRestorable(RuntimeError):
-    """Checkpoints exist and none passed verification: starting from scratch is for a person to decide."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Candidate:
-    """A checkpoint that may be restored from; with ``digest``, only if its manifest has that one."""
-
-    path: str
-    digest: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,14 +72,13 @@ class JobState:
         settings: Settings,
         reporter: Reporter,
         clock: Callable[[], float] = time.monotonic,
-        reached: Callable[[SavePoint], None],
     ) -> None:
         self._parts = parts
         self._settings = settings
         self._reporter = reporter
         self._clock = clock
-        self._reached = reached
         self._plan: Plan | None = None
+        self._saves: Saves | None = None
         self.peers = Peers()
         self.step = 0
         """The step restored, or 0."""
@@ -95,6 +87,7 @@ class JobState:
         self._restored_step: int | None = None
         self._seed = 0
         self._parent = Candidate(path="")
+        self._code_commit = ""
         self._warned: set[str] = set()
 
     @property
@@ -117,58 +110,145 @@ class JobState:
         self._plan = wire.from_dict(Plan, self.peers.share(mine))
         self._seed = self._plan.seed
 
+    # -- restoring
+
     def restore(self) -> int:
         """Restore the checkpoint to continue from and return its step, or 0 for a fresh start. A collective.
 
-        Every file a rank loads is verified before anything in the process
+        All bytes that a rank loads are verified before anything in the process
         changes. Under a launcher, a checkpoint that fails is reported and the
         worker exits with ``WorkerExit.CHECKPOINT_REFUSED``; on its own, the
         next older one is taken. Storage that can't be read says nothing of a
         checkpoint: the worker exits with ``WorkerExit.CHECKPOINT_UNREADABLE``,
-        or on its own raises ``StorageUnreadable``. Raises :class:`StateUnfit`
+        or on its own raises ``StorageError``. Raises :class:`StateUnfit`
         if the declared state can't be saved or doesn't fit the checkpoint, and
         :class:`NothingRestorable`.
         """
         began = self._clock()
         self.open()
         if self.plan.root:
-            self._parts.capture({})  # a value that can't be saved is better known now than at the first save
+            # A value that can't be saved is better known now than at the first save.
+            self._parts.capture({}, rng=rng.capture(), rank=self.peers.rank)
         self._enter(Phase.RESTORING, 0)
-        for candidate in self.plan.candidates:
-            loaded = self._load(candidate)
-            if loaded is not None:
-                self._take_over(loaded, candidate)
-                restored = Restored(step=self.step, path=candidate.path, restore_s=self._clock() - began)
-                self._reporter.report(restored)
-                break
-        else:
-            if self.plan.candidates:
-                raise NothingRestorable(
-                    f"none of the {len(self.plan.candidates)} checkpoints in {self.plan.root} passed verification "
-                    "(the warnings above say why); move them away to start from scratch"
-                )
+        resumed = self._resumed()
+        if resumed is not None:
+            self.step, self.tokens, self._seed = resumed.step, resumed.tokens, resumed.seed
+            self._restored_step, self._parent = resumed.step, resumed.parent
+            took_s = self._clock() - began
+            self._reporter.report(Restored(step=resumed.step, path=resumed.where, restore_s=took_s))
+        if self.plan.root:
+            self._own_saves().warm()
         self._enter(Phase.TRAINING, self.step)
         return self.step
 
-    def save(self, step: int, tokens: int) -> bool:
-        """Commit a checkpoint of the present state. A collective; returns on all ranks whether it was committed."""
-        assert self.plan.root, "without a checkpoint directory there is nothing to call this for"
-        began = self._clock()
-        self._enter(Phase.SAVING, step)
-        writer = CheckpointWriter(root=Path(self.plan.root), peers=self.peers, reached=self._reached)
+    def _resumed(self) -> Resumed | None:
+        """What was restored; None for a fresh start; the end of this worker where the coordinator has to decide."""
+        settings = self._settings
+        resume = Resume(self._parts, self.peers, job=settings.job_id, warn=self._warn)
+        known = max((candidate.step for candidate in self.plan.candidates), default=0)
         try:
-            committed = writer.write(self._draft(step, tokens), lambda: self._shards(step, tokens))
+            found = resume.from_memory(settings.copies, newer_than=known) if settings.restore_memory else None
+            return found or resume.from_storage(self.plan.candidates, managed=settings.managed)
+        except Refused as err:
+            self._reporter.report(CheckpointRefused(path=err.path, part=err.part, reason=_sayable(err.reason)))
+            self.leave(WorkerExit.CHECKPOINT_REFUSED)
+        except Unreachable as err:
+            if not settings.managed:
+                raise
+            self._warn(str(err))
+            self.leave(WorkerExit.CHECKPOINT_UNREADABLE)
+
+    # -- opening: rank 0 looks at the storage for all
+
+    def _own_plan(self) -> Plan:
+        settings = self._settings
+        root = settings.checkpoint_root
+        self._code_commit = commit_of_script() if root else ""
+        found = self._prepare(root) if root else []
+        generation = settings.generation
+        if settings.managed:
+            path = settings.restore_path
+            candidates = [Candidate(path=path, digest=settings.restore_digest)] if path else []
+        else:
+            # Nobody hands out generations here; a new one keeps this run's names apart from those before.
+            generation = max([generation, *(name.generation + 1 for name in found)])
+            candidates = [Candidate(path=f"{root}/{name}") for name in reversed(found)]
+        return Plan(
+            root=root,
+            generation=generation,
+            every_steps=settings.checkpoint_every_steps,
+            keep=settings.checkpoint_keep,
+            seed=torch.initial_seed() >> 1,  # 63 bits, which every reader of JSON keeps whole
+            candidates=tuple(candidates),
+        )
+
+    def _prepare(self, root: str) -> list[CheckpointName]:
+        try:
+            if "://" not in root:
+                Path(root).parent.mkdir(parents=True, exist_ok=True)
+            storage = open_storage(root)
+            found = retention.complete(storage)
+            newest = max((name.generation for name in found), default=0)
+            retention.sweep(storage, generation=self._settings.generation if self._settings.managed else newest + 1)
+        except OSError as err:  # training can start without it; every save will say so again
+            self._warn(f"checkpoint directory {root}: {err.strerror or err}")
+            return []
+        return found
+
+    # -- saving
+
+    def save(self, step: int, tokens: int, *, patient: bool = True, must: bool = False) -> bool:
+        """Begin a checkpoint of the present state; False: the last ones are still on their way, try again later.
+
+        A collective. Returns when training may go on, before the checkpoint is
+        committed: :meth:`settle` tells of that. A ``patient`` save waits a
+        little for those before it, one that ``must`` be as long as it takes.
+        Raises :class:`SaveFailed`.
+        """
+        assert self.plan.root, "without a checkpoint directory there is nothing to call this for"
+        self._enter(Phase.SAVING, step)
+        try:
+            target = Target(step=step, tokens=tokens, manifest=self._draft(step, tokens), parent=self._parent_folder)
+            saves = self._own_saves()
+            patience_s = COMMIT_S if must else saves.patience_s() if patient else 0.0
+            begun = saves.begin(target, self._loop(step, tokens), rng.capture(), patience_s=patience_s)
         except SaveFailed as err:
             self._tell_failure(step, str(err))
-            return False
+            raise
         finally:
             self._enter(Phase.TRAINING, step)
-        self._parent = Candidate(path=str(committed.path), digest=committed.digest)
-        if self._settings.witness:
-            self._reporter.report(_told(step, committed, self.peers.world_size, self._clock() - began))
-        if self.peers.rank == 0:
-            self._retain()
-        return True
+        if begun is Begun.COPYING and self.peers.rank == 0:
+            self._reporter.report(CheckpointWriting(step=step))
+        return begun is Begun.COPYING
+
+    def settle(self) -> bool:
+        """Tell of saves that are over; whether one of them failed, as far as this rank knows. No collective."""
+        if self._saves is None:
+            return False
+        self._saves.settle()
+        return self._tell(self._saves.ended())
+
+    def finish(self) -> bool:
+        """Wait for all saves under way; whether none failed, as far as this rank knows. No collective."""
+        if self._saves is None:
+            return True
+        # Only rank 0 is to know for certain; a witness of a commit that never comes must not hold up its worker.
+        self._saves.finish(within_s=COMMIT_S if self.peers.rank == 0 else WITNESS_S)
+        return not self._tell(self._saves.ended())
+
+    def committed(self) -> bool:
+        """Wait for all saves under way; whether they were committed, the same on all ranks. A collective."""
+        if self._saves is not None:
+            self._saves.settle()  # rank 0 waits for every rank's copy
+        sound = self.finish() if self.peers.rank == 0 else True
+        agreed = bool(self.peers.share({"sound": sound} if self.peers.rank == 0 else None)["sound"])
+        self.finish()
+        return agreed
+
+    def close(self, *, wait: bool) -> None:
+        """No more saves. What is under way goes on in the saver; with ``wait`` it is given a moment to end."""
+        if self._saves is not None:
+            self._saves.close(within_s=WITNESS_S if wait else 0.0)
 
     def leave(self, code: WorkerExit) -> NoReturn:
         """End this worker in an orderly way: reports out, process group down, then ``SystemExit``."""
@@ -177,91 +257,31 @@ class JobState:
         self.peers.leave()
         raise SystemExit(int(code))
 
-    # -- opening: rank 0 looks at the storage for all
-
-    def _own_plan(self) -> Plan:
-        settings = self._settings
-        root = settings.checkpoint_root
-        found = self._prepare(root) if root is not None else []
-        generation = settings.generation
-        if settings.managed:
-            path = settings.restore_path
-            candidates = [Candidate(path=path, digest=settings.restore_digest)] if path else []
-        else:
-            # Nobody hands out generations here; a new one keeps this run's names apart from those before.
-            generation = max([generation, *(name.generation + 1 for name in found)])
-            candidates = [Candidate(path=str(root / str(name))) for name in reversed(found) if root is not None]
-        return Plan(
-            root=str(root or ""),
-            generation=generation,
-            every_steps=settings.checkpoint_every_steps,
-            keep=settings.checkpoint_keep,
-            seed=torch.initial_seed() >> 1,  # 63 bits, which every reader of JSON keeps whole
-            candidates=tuple(candidates),
-        )
-
-    def _prepare(self, root: Path) -> list[CheckpointName]:
-        try:
-            root.mkdir(parents=True, exist_ok=True)
-            found = retention.complete(root)
-            newest = max((name.generation for name in found), default=0)
-            retention.sweep(root, generation=self._settings.generation if self._settings.managed else newest + 1)
-        except OSError as err:  # training can start without it; every save will say so again
-            self._warn(f"checkpoint directory {root}: {err.strerror}")
-            return []
-        return found
-
-    # -- restoring
-
-    def _load(self, candidate: Candidate) -> Loaded | None:
-        """The checkpoint if all ranks found it sound, else None (or the end of the worker, under a launcher)."""
-        loaded, trouble = None, {}
-        try:
-            loaded = load(
-                Path(candidate.path),
-                digest=candidate.digest,
-                rank=self.peers.rank,
-                shard_names=self._parts.shard_names(),
+    def _own_saves(self) -> Saves:
+        if self._saves is None:
+            settings = self._settings
+            whose = Whose(
+                root=self.plan.root,
+                job=settings.job_id,
+                generation=self.plan.generation,
+                node=settings.group_rank,
+                watches=settings.witness and settings.managed,
+                keep=0 if settings.managed else self.plan.keep,
+                restored_step=self._restored_step,
+                folder=settings.copies,
+                deadline_s=COMMIT_S,
             )
-        except VerificationFailed as err:
-            trouble = {"part": err.part, "reason": err.reason}
-        except StorageUnreadable as err:
-            trouble = {"unreadable": str(err.strerror)}
-        troubles = [found for found in self.peers.gather(trouble) if found]
-        if not troubles:
-            return loaded
-        refusals = [found for found in troubles if "part" in found]  # one that saw damage settles it
-        if not refusals:
-            self._unreadable(candidate, troubles[0]["unreadable"])
-        part, reason = refusals[0]["part"], refusals[0]["reason"]
-        if self._settings.managed:
-            self._reporter.report(CheckpointRefused(path=candidate.path, part=part, reason=_sayable(reason)))
-            self.leave(WorkerExit.CHECKPOINT_REFUSED)
-        self._warn(f"checkpoint {candidate.path} is not used: {part}: {reason}")
-        return None
+            self._saves = Saves(self._parts, self.peers, whose=whose, clock=self._clock)
+        return self._saves
 
-    def _unreadable(self, candidate: Candidate, why: str) -> NoReturn:
-        text = f"checkpoint {candidate.path} cannot be read now: {why}"
-        if not self._settings.managed:
-            raise StorageUnreadable(f"{text}; nothing was restored, start again when the storage is back")
-        self._warn(text)
-        self.leave(WorkerExit.CHECKPOINT_UNREADABLE)
+    def _loop(self, step: int, tokens: int) -> Mapping[str, Any]:
+        return {"step": step, "tokens": tokens, "seed": self._seed}
 
-    def _take_over(self, loaded: Loaded, candidate: Candidate) -> None:
-        self._parts.require_match(loaded.shards, path=candidate.path)
-        if changes := self._parts.config_changes(loaded.shards):
-            self._warn(f"config differs from {candidate.path} in {', '.join(changes)}: the run is no longer the same")
-        self._parts.put_back(loaded.shards, path=candidate.path)
-        loop = loaded.shards[LOOP_SHARD]
-        self.step, self.tokens, self._seed = loop["step"], loop["tokens"], loop["seed"]
-        if loaded.rng is not None:
-            rng.put_back(loaded.rng)
-        else:
-            rng.derive(seed=self._seed, rank=self.peers.rank, step=self.step)
-        self._restored_step = self.step
-        self._parent = Candidate(path=candidate.path, digest=loaded.digest)
-
-    # -- saving
+    @property
+    def _parent_folder(self) -> str:
+        """Of the checkpoint before, if it lies where this one goes."""
+        root, _, folder = self._parent.path.rpartition("/")
+        return folder if root == self.plan.root else ""
 
     def _draft(self, step: int, tokens: int) -> CheckpointManifest:
         return CheckpointManifest(
@@ -270,36 +290,41 @@ class JobState:
             step=step,
             tokens=tokens,
             world_size=self.peers.world_size,
-            shards=(),
             torch_version=str(torch.__version__),
+            saved_at=time.time(),
+            code_commit=self._code_commit,
             config_sha256=self._parts.config_sha256,
             dataset_sha256=self._parts.dataset_sha256,
             parent_path=self._parent.path,
             parent_digest=self._parent.digest,
         )
 
-    def _shards(self, step: int, tokens: int) -> dict[str, Any]:
-        """What this rank writes: its generators, and on rank 0 all that the ranks hold alike."""
-        own = {rng_shard_name(self.peers.rank): rng.capture()}
-        if self.peers.rank != 0:
-            return own
-        return {**self._parts.capture({"step": step, "tokens": tokens, "seed": self._seed}), **own}
+    def _tell(self, ended: list[Ended]) -> bool:
+        failed = False
+        for each in ended:
+            if each.committed is None:
+                failed = failed or self.peers.rank == 0
+                self._tell_failure(each.step, each.failure or "it was not committed in time")
+                continue
+            self._parent = Candidate(path=each.committed.path, digest=each.committed.digest)
+            if self._settings.witness:
+                self._reporter.report(
+                    CheckpointCommitted(
+                        step=each.step,
+                        path=each.committed.path,
+                        digest=each.committed.digest,
+                        bytes_total=each.committed.bytes_total,
+                        world_size=self.peers.world_size,
+                        save_s=each.persist_s,
+                        reshardable=not self._parts.per_rank,
+                    )
+                )
+        return failed
 
     def _tell_failure(self, step: int, reason: str) -> None:
         if self.peers.rank == 0:
             self._reporter.report(CheckpointFailed(step=step, reason=_sayable(reason)))
             self._warn(f"checkpoint not saved, training goes on: {reason}")
-
-    def _retain(self) -> None:
-        root, plan = Path(self.plan.root), self.plan
-        try:
-            names = retention.complete(root)
-            old = retention.expired(
-                names, keep=plan.keep, generation=plan.generation, restored_step=self._restored_step
-            )
-            retention.remove(root, old)
-        except OSError as err:
-            self._warn(f"old checkpoints in {root} could not be deleted: {err.strerror}")
 
     def _enter(self, phase: Phase, step: int) -> None:
         self._reporter.report(PhaseChanged(phase=phase, step=step))
@@ -309,17 +334,6 @@ class JobState:
         if self.peers.rank == 0 and text not in self._warned:
             self._warned.add(text)
             log.warning("%s", text)
-
-
-def _told(step: int, committed: Committed, world_size: int, save_s: float) -> CheckpointCommitted:
-    return CheckpointCommitted(
-        step=step,
-        path=str(committed.path),
-        digest=committed.digest,
-        bytes_total=committed.bytes_total,
-        world_size=world_size,
-        save_s=save_s,
-    )
 
 
 def _sayable(text: str) -> str:

@@ -18,6 +18,7 @@ from evertrain.chaos.sim.process import Process, SimClock
 from evertrain.chaos.sim.site import Site
 from evertrain.chaos.sim.store import SimServer, SimStore
 from evertrain.contract.launch import LauncherStatus
+from evertrain.contract.task import TaskResult
 from evertrain.controlplane.core.commands import Answer, Refusal
 from evertrain.controlplane.core.events import NodeProbed, NodeRegistered, OperatorRequest
 from evertrain.controlplane.core.ids import Instant, NodeName
@@ -68,9 +69,10 @@ class Opened:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """All launchers of a node."""
+    """All launchers of a node, and what became of its tasks."""
 
     launchers: tuple[LauncherStatus, ...]
+    tasks: tuple[TaskResult, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -291,8 +293,8 @@ class CoordinatorHost:
         match message:
             case Opened():
                 self._open(leader, session, stream)
-            case Report(launchers=launchers):
-                self._help(leader.report(session, launchers))
+            case Report(launchers=launchers, tasks=tasks):
+                self._help(leader.report(session, launchers, tasks))
             case ProbeResult(since=since, target=target, verdict=verdict):
                 event = NodeProbed(at=leader.now(), since=since, target=target, prober=session.node, verdict=verdict)
                 self._help(leader.tell(event))

@@ -186,10 +186,21 @@ class CheckpointSaved:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointRemoved:
-    """The trainer's retention removed a checkpoint."""
+    """An agent removed a checkpoint from storage, as it was told."""
 
     job: str
     step: int
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class TaskStarted:
+    """An agent began a task with a checkpoint."""
+
+    node: str
+    job: str
+    id: str
+    kind: str
     path: str
 
 
@@ -248,6 +259,7 @@ Observation: TypeAlias = (
     | CheckpointRefused
     | CheckpointSaved
     | CheckpointRemoved
+    | TaskStarted
     | FaultBegan
     | FaultEnded
     | Healed

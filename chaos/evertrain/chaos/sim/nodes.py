@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import assert_never
 
-from evertrain.agent import core
+from evertrain.agent import core, errands
 from evertrain.agent import model as agent
 from evertrain.agent.session import BACKOFF_S_MAX, BACKOFF_S_MIN, LIVED_S, REGISTER_S
 from evertrain.chaos.sim.coordinators import (
@@ -32,9 +32,11 @@ from evertrain.chaos.sim.launchers import Gang, SimLauncher
 from evertrain.chaos.sim.network import Pipe
 from evertrain.chaos.sim.process import Process
 from evertrain.chaos.sim.site import Site
+from evertrain.chaos.sim.tasks import SimTasks
 from evertrain.chaos.sim.training import Training
 from evertrain.contract.jobspec import JobSpec
 from evertrain.contract.launch import GangOrder, LauncherStatus
+from evertrain.contract.task import TaskResult
 from evertrain.controlplane.core.commands import Answer
 from evertrain.controlplane.core.ids import NodeName
 from evertrain.controlplane.core.state import Verdict
@@ -200,6 +202,7 @@ class SimAgent:
         self._inbox: deque[agent.Event] = deque()
         self._working = False
         self._nonce = 0
+        self._tasks = SimTasks(node.site, node.name, later=self.later, ended=self._task_ended)
         self.session = SimSession(self, node)
 
     # -- life -----------------------------------------------------------------------------------
@@ -298,8 +301,15 @@ class SimAgent:
                     self.later(kill_after_s, partial(launcher.die, "killed: it did not end in time"))
             case agent.Sweep(job=job, owner=owner):
                 self._soon(partial(self.post, agent.Swept(job=job, owner=owner)))
+            case agent.StartTask(order=order):
+                self._tasks.start(order)
+            case agent.StopTask(id=task):
+                self._tasks.stop(task)
             case _:
                 assert_never(action)
+
+    def _task_ended(self, result: TaskResult) -> None:
+        self.post(agent.TaskEnded(result=result))
 
     def _send(self, job: str, order: GangOrder) -> SimLauncher | None:
         launcher = self._launcher(job)
@@ -372,7 +382,7 @@ class SimSession:
         """Say all that is true here now."""
         if self.stream is not None:
             launchers = tuple(self._with_progress(each) for each in core.statuses(self._agent.state))
-            self.stream.up.send(Report(launchers=launchers))
+            self.stream.up.send(Report(launchers=launchers, tasks=errands.results(self._agent.state)))
 
     def _with_progress(self, status: LauncherStatus) -> LauncherStatus:
         """What launchers tell is as old as their last news; steps travel with each report."""
@@ -470,7 +480,7 @@ class SimSession:
         if stream is not self.stream:
             return
         match message:
-            case Orders(revision=revision, jobs=jobs):
+            case Orders(revision=revision, jobs=jobs, tasks=tasks):
                 wanted = tuple(
                     agent.JobOrder(
                         job=each.job,
@@ -482,7 +492,7 @@ class SimSession:
                     )
                     for each in jobs
                 )
-                orders = agent.NodeOrders(term=stream.term, revision=revision, jobs=wanted)
+                orders = agent.NodeOrders(term=stream.term, revision=revision, jobs=wanted, tasks=tasks)
                 self._agent.post(agent.OrdersArrived(cluster_id=stream.cluster_id, orders=orders))
             case Probe():
                 self._probe(stream, message)

@@ -82,10 +82,6 @@ class Storage:
         """Something happens to a checkpoint."""
         self.kept[path] = replace(self.kept[path], condition=condition)
 
-    def retain(self, job: str, *, keep: int, besides: str) -> list[Stored]:
-        """What the trainer library's retention removes: all but the newest ``keep``, and what it restored from."""
-        others = [each for each in self.of(job) if each.path != besides]
-        old = others[: -max(1, keep)]
-        for each in old:
-            del self.kept[each.path]
-        return old
+    def remove(self, path: str) -> Stored | None:
+        """An agent removes a checkpoint; None: it was gone already."""
+        return self.kept.pop(path, None)

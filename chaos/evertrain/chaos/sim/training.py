@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from functools import partial
 
-from evertrain.chaos.sim.history import CheckpointRefused, CheckpointRemoved, CheckpointSaved, Restored, Trained
+from evertrain.chaos.sim.history import CheckpointRefused, CheckpointSaved, Restored, Trained
 from evertrain.chaos.sim.network import Network
 from evertrain.chaos.sim.site import Program, Site
 from evertrain.chaos.sim.storage import STORAGE, Condition, Stored
@@ -313,8 +313,6 @@ class Training:
         storage, history = self._site.storage, self._site.history
         stored = storage.put(self._job, self._base, self._generation)
         history.add(CheckpointSaved(self._job, self._generation, stored.step, stored.path))
-        for old in storage.retain(self._job, keep=self._spec.checkpoint.keep, besides=self._restore_path):
-            history.add(CheckpointRemoved(self._job, old.step, old.path))
         return _committed(stored, world_size=self._ring.first.place.world_size, save_s=self._program.save_s)
 
     def _leave(self) -> None:

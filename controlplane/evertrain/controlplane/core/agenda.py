@@ -59,7 +59,7 @@ class Agenda:
 
     def put_off(self, state: State) -> None:
         """Have those that still wait for their turn decided with the next step."""
-        for name in state.live:
+        for name in (*state.live, *state.lingering):
             if self._waits(state, name):
                 self.wakes = self.wakes.set(name, later(self._now, SOON_S))
 
@@ -72,6 +72,8 @@ class Agenda:
 def _looks_around(state: State, name: JobName) -> bool:
     """Whether a decision about the job depends on nodes that it does not hold."""
     job = state.jobs[name]
-    if job.cancel is not None:
+    if job.wants_tasks:
+        return True  # which nodes are free for one, and how many others run, may have changed
+    if job.cancel is not None or job.ended:
         return False
     return job.gang is None or len(job.gang.members) < job.spec.nodes.max or bool(state.musters[name].troubled)

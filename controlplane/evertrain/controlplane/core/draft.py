@@ -56,6 +56,8 @@ class Draft:
         self._state = self.state.with_job(job)
         self._jobs[job.name] = None
         self.agenda.add(job.name)
+        if (() if before is None else before.tasks) != job.tasks:
+            self.agenda.stir()  # others may have waited for a node, or for their turn
         held = () if before is None else before.reserved
         if held is not job.reserved and held != job.reserved:
             self.agenda.stir()
@@ -91,6 +93,8 @@ class Draft:
         if holder is not None:
             self._unread[holder][node] = None
             self.agenda.add(holder)
+        for name in self._state.errands.get(node, ()):
+            self.agenda.add(name)
         if holder is None or before is None or not contact.as_open_as(before):
             self.agenda.stir()
 
@@ -115,6 +119,8 @@ class Draft:
         self._state = self.state.indexed()
         for name in self._state.live:
             self._unread[name] = dict.fromkeys(self._state.jobs[name].reserved)
+            self.agenda.add(name)
+        for name in self._state.lingering:
             self.agenda.add(name)
 
     # -- what is read -----------------------------------------------------------------

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import TypeAlias
 
 from evertrain.contract.jobspec import JobSpec
 from evertrain.contract.launch import LauncherStatus
+from evertrain.contract.task import TaskResult
 from evertrain.controlplane.core.ids import Instant, JobName, NodeName, Term
 from evertrain.controlplane.core.state import Verdict
 
@@ -48,6 +50,7 @@ class NodeReported:
     node: NodeName
     session: str
     launchers: tuple[LauncherStatus, ...]
+    tasks: tuple[TaskResult, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,7 +131,45 @@ class UndrainAsked:
     by: str
 
 
-OperatorRequest: TypeAlias = JobSubmitted | CancelAsked | DrainAsked | UndrainAsked
+class CheckpointVerb(StrEnum):
+    """What an operator may want of one checkpoint."""
+
+    VERIFY = "verify"
+    PIN = "pin"
+    UNPIN = "unpin"
+    EXPORT = "export"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointAsked:
+    """An operator wants something of a checkpoint; ``generation`` 0: of the only one that holds the step."""
+
+    at: Instant
+    request_id: str
+    job: JobName
+    step: int
+    generation: int
+    verb: CheckpointVerb
+    by: str
+    reason: str = ""
+    destination: str = ""
+    """Of an export."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RollbackAsked:
+    """An operator wants a job to go on from an older checkpoint, and newer ones not to be used again."""
+
+    at: Instant
+    request_id: str
+    job: JobName
+    step: int
+    generation: int
+    by: str
+    reason: str
+
+
+OperatorRequest: TypeAlias = JobSubmitted | CancelAsked | DrainAsked | UndrainAsked | CheckpointAsked | RollbackAsked
 Event: TypeAlias = (
     LeadershipBegan
     | NodeRegistered

@@ -11,10 +11,14 @@ from itertools import islice
 
 from evertrain.contract.exits import WorkerExit
 from evertrain.contract.launch import GroupState, LauncherState
+from evertrain.controlplane.core.checkpoint import Rollback
 from evertrain.controlplane.core.damage import Damage, inspect
 from evertrain.controlplane.core.draft import Draft
+from evertrain.controlplane.core.errands import hear
 from evertrain.controlplane.core.ids import Instant, JobName, NodeName, later
 from evertrain.controlplane.core.intake import attached, take_in
+from evertrain.controlplane.core.keeping import tend
+from evertrain.controlplane.core.lineage import newest_checkpoint
 from evertrain.controlplane.core.logic import Logic
 from evertrain.controlplane.core.placement import form, obstacle, ready, usable, usable_of, whole
 from evertrain.controlplane.core.sight import Unknown, awaited
@@ -27,14 +31,17 @@ BUSY = (GroupState.RUNNING, GroupState.STOPPING)
 
 
 def decide_job(draft: Draft, name: JobName) -> None:
-    """Bring one live job forward as far as facts allow."""
-    job = take_in(draft, draft.job(name))
-    if job.cancel is not None:
+    """Bring one job forward as far as facts allow; one that has ended has only its checkpoints left."""
+    job = hear(draft, take_in(draft, draft.job(name)))
+    if job.ended:
+        pass
+    elif job.cancel is not None:
         _cancelling(draft, job)
     elif job.gang is None:
         _place(draft, job)
     else:
         _keep(draft, job, job.gang)
+    tend(draft, draft.job(name))
 
 
 # -- ending -----------------------------------------------------------------------
@@ -42,6 +49,7 @@ def decide_job(draft: Draft, name: JobName) -> None:
 
 def _end(draft: Draft, job: Job, state: JobState, reason: str) -> None:
     job = _close(draft, job, reason) if job.gang is not None else job
+    draft.agenda.end_turn()
     draft.enter(replace(job, gang=None, reserved=()), state, reason)
 
 
@@ -66,6 +74,9 @@ def _place(draft: Draft, job: Job) -> None:
     if draft.now < job.retry_at:
         draft.wake_in(job.retry_at - draft.now)
         return
+    if doubted := _in_doubt(draft, job):
+        draft.enter(job, job.state, doubted)
+        return
     if coming := [node for node in job.reserved if awaited(draft, node)]:
         # What runs or gets ready on them must not be stopped before it was heard of.
         draft.put_job(replace(job, reason=f"waits to hear from {some(coming)}"))
@@ -76,7 +87,7 @@ def _place(draft: Draft, job: Job) -> None:
         _wait(draft, job, nodes)
         return
     broken = _broken_launchers(draft, job, nodes)
-    if broken and len(nodes) - len(broken) < job.spec.nodes.min:
+    if broken and len(nodes) - len(broken) < (job.fixed_nodes or job.spec.nodes.min):
         _end(draft, job, JobState.FAILED, f"cannot start on {some(sorted(broken))}: {next(iter(broken.values()))}")
         return
     chosen = [node for node in nodes if node not in broken][:size]
@@ -85,6 +96,22 @@ def _place(draft: Draft, job: Job) -> None:
         since = draft.now if fresh or job.reserved_at == NEVER else job.reserved_at
         job = draft.put_job(replace(job, reserved=tuple(chosen), reserved_at=since))
     _start_when_ready(draft, job, chosen)
+
+
+def _in_doubt(draft: Draft, job: Job) -> str:
+    """Why the next generation waits for a second opinion on what it would start from; asks to be woken at its end.
+
+    Only when nothing else is left to start from: to lose all work to one node's bad memory would cost more.
+    """
+    last = newest_checkpoint(job)
+    if last is None or not last.doubts or not job.keeps:
+        return ""
+    left_s = draft.state.ordered(last.doubts[-1].at) + draft.policy.second_opinion_s - draft.now
+    if left_s <= 0:
+        return ""
+    draft.wake_in(left_s)
+    doubt = last.doubts[-1]
+    return f"{doubt.by} found its last checkpoint damaged ({doubt.why}); waits until another node has read it back"
 
 
 def _preferred(job: Job, nodes: list[NodeName]) -> list[NodeName]:
@@ -137,7 +164,9 @@ def _wait(draft: Draft, job: Job, nodes: list[NodeName]) -> None:
     obstacles = (f"{node} {why}" for node in draft.state.names if (why := obstacle(draft, job, node)))
     why = "; ".join(islice(obstacles, 6)) or "no other node is registered"
     multiple = f" (a multiple of {spec.nodes.multiple_of})" if spec.nodes.multiple_of > 1 else ""
-    reason = f"needs {spec.nodes.min} nodes{multiple}, {len(nodes)} can be had: {why}"
+    if job.fixed_nodes:
+        multiple = " (its checkpoints load at no other size)"
+    reason = f"needs {job.fixed_nodes or spec.nodes.min} nodes{multiple}, {len(nodes)} can be had: {why}"
     # A job that never ran holds nothing while it waits, so that two of them can't starve each other.
     able = set(nodes)
     reserved = tuple(node for node in job.reserved if node in able) if job.generation else ()
@@ -156,6 +185,8 @@ def _keep(draft: Draft, job: Job, gang: Gang) -> None:
     damage = inspect(draft, job, gang)
     if len(gang.finished) == len(gang.members):
         _end(draft, job, JobState.SUCCEEDED, f"all {len(gang.members)} nodes finished in generation {gang.generation}")
+    elif job.rollback is not None:
+        _roll_back(draft, job, job.rollback)
     elif damage.broken:
         _recover(draft, job, gang, damage)
     elif _all_left(gang):
@@ -195,7 +226,7 @@ def _recover(draft: Draft, job: Job, gang: Gang, damage: Damage) -> None:
     able = [node for node in ready(draft, job, survivors) if not _draining(draft, node)]
     held = tuple(node for node in job.reserved if node not in damage.lost and node not in damage.unknown)
     job = replace(job, reserved=held)
-    size = whole(job, len(able))
+    size = 0 if _in_doubt(draft, job) else whole(job, len(able))
     if size and (damage.lost or damage.unknown or len(able) == len(survivors)):
         broken = replace(job, gang=gang)
         broke_at = gang.failing_since or draft.now
@@ -262,7 +293,13 @@ def _close(draft: Draft, job: Job, reason: str) -> Job:
     steps = [s.step for _, s in draft.statuses(job, gang.nodes) if s.generation == gang.generation]
     last = max([*steps, job.history[-1].first_step, gang.restore_step])
     entry = replace(job.history[-1], ended=reason, ended_at=draft.now, last_step=last)
-    return replace(job, history=(*job.history[:-1], entry), best_step=max(job.best_step, last))
+    ran_s = (draft.now - gang.formed_at) * len(gang.members)
+    return replace(
+        job,
+        history=(*job.history[:-1], entry),
+        best_step=max(job.best_step, last),
+        node_seconds=job.node_seconds + ran_s,
+    )
 
 
 def _charge(job: Job, gang: Gang, damage: Damage, draft: Draft) -> Job:
@@ -273,13 +310,15 @@ def _charge(job: Job, gang: Gang, damage: Damage, draft: Draft) -> Job:
         node=next(iter(damage.lost), ""),
         generation=gang.generation,
     )
+    job = replace(job, breaks=job.breaks + 1)
     if damage.lost or damage.code == WorkerExit.CHECKPOINT_REFUSED or not damage.own:
         return job
     entry = job.history[-1]
     if entry.last_step == 0 and not attached(draft, job, gang):
         # A script that reports no steps may have made progress or not; the count of failures bounds it.
         return replace(job, failures=job.failures + 1)
-    advanced = entry.last_step > max((each.last_step for each in job.history[:-1]), default=0)
+    before = (each.last_step for each in job.history[:-1] if each.generation > job.rolled_generation)
+    advanced = entry.last_step > max(before, default=0)
     return replace(job, failures=job.failures + 1, without_progress=0 if advanced else job.without_progress + 1)
 
 
@@ -387,7 +426,7 @@ def _grow(draft: Draft, job: Job, gang: Gang) -> None:
 def _joining(draft: Draft, job: Job, gang: Gang) -> list[NodeName]:
     """Nodes by which the gang can become larger: those that get ready for it, then free ones."""
     size = len(gang.members)
-    if whole(job, job.spec.nodes.max) <= size:
+    if job.fixed_nodes or whole(job, job.spec.nodes.max) <= size:
         return []
     seats = draft.state.musters[job.name].seats
     held = [node for node in job.reserved if node not in seats] if len(job.reserved) > size else []
@@ -407,19 +446,26 @@ def _release(draft: Draft, job: Job, gang: Gang) -> None:
         draft.put_job(replace(job, reserved=gang.nodes))
 
 
+def _roll_back(draft: Draft, job: Job, rollback: Rollback) -> None:
+    gang = job.gang
+    assert gang is not None, "without a gang there is nothing to stop"
+    because = f"rolled back to checkpoint {rollback.target} by {rollback.by}: {rollback.reason}"
+    _reform(draft, job, gang, because)
+
+
 def _reform(draft: Draft, job: Job, gang: Gang, reason: str = "") -> None:
     """The next generation on the nodes wanted now; not a failure."""
     if any(awaited(draft, node) for node in gang.nodes):
         return  # each tells within moments whether it takes part, or is out of sight
     reason = reason or gang.yielding_reason or "workers left"
-    closed = _close(draft, job, reason)
+    closed = replace(_close(draft, job, reason), rollback=None)
     able = [
         node
         for node in dict.fromkeys((*gang.nodes, *job.reserved))
         if not _draining(draft, node) and draft.contact(node).connected
     ]
     prepared = ready(draft, job, able)
-    if size := whole(job, len(prepared)):
+    if not _in_doubt(draft, job) and (size := whole(job, len(prepared))):
         released = tuple(_without(job.reserved, _without(job.reserved, prepared)))
         form(
             draft,

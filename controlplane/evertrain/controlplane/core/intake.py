@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from evertrain.contract.launch import CheckpointNotice, GroupState, LauncherStatus, ProcessExit
+from evertrain.controlplane.core.checkpoint import RESTORABLE, CheckpointState, Doubt
 from evertrain.controlplane.core.draft import Draft
+from evertrain.controlplane.core.errands import doubt
 from evertrain.controlplane.core.ids import Generation, NodeName, natural
-from evertrain.controlplane.core.state import (
-    Checkpoint,
-    CheckpointState,
-    Gang,
-    GenerationHistory,
-    Job,
-    JobState,
-    RecoveryPhases,
-)
+from evertrain.controlplane.core.keeping import register
+from evertrain.controlplane.core.state import Gang, GenerationHistory, Job, JobState, RecoveryPhases
 
-PROVABLE = frozenset({CheckpointState.COMMITTED, CheckpointState.VERIFIED})
-GOOD = PROVABLE | {CheckpointState.PROVEN}
 LEFT = (GroupState.SUCCEEDED, GroupState.YIELDED)
 """A group that is over as it should be."""
 
@@ -37,8 +30,12 @@ def take_in(draft: Draft, job: Job) -> Job:
         present = [notice for notice in status.notices if notice.generation == gang.generation]
         failed = [notice for notice in present if notice.kind == "failed"]
         for notice in present:
-            if notice.kind != "failed" or notice is failed[-1]:  # the others were told when they were the last
-                job = _notice(draft, job, notice, node)
+            if notice.kind == "committed":
+                job = _committed(draft, job, gang, notice)
+            elif notice.kind == "refused":
+                job = _refused(draft, job, notice, node)
+            elif notice.kind == "failed" and notice is failed[-1]:  # the others were told when they were the last
+                job = _save_failed(draft, job, failed)
     left = {node: status.group for node, status in seated.items() if status.generation == gang.generation}
     job = _leave(job, left)
     job = _exits(draft, job, news.values())
@@ -54,51 +51,26 @@ def _news(draft: Draft, job: Job) -> dict[NodeName, LauncherStatus]:
     return {node: found[node] for node in order}
 
 
-def _notice(draft: Draft, job: Job, notice: CheckpointNotice, node: NodeName) -> Job:
-    if notice.kind == "committed":
-        return _committed(draft, job, notice)
-    if notice.kind == "refused":
-        return _refused(draft, job, notice, node)
-    return _save_failed(draft, job, notice)
-
-
-def _committed(draft: Draft, job: Job, notice: CheckpointNotice) -> Job:
+def _committed(draft: Draft, job: Job, gang: Gang, notice: CheckpointNotice) -> Job:
     # A generation's saves come in the order of their steps; what is told once more may be forgotten already.
     if any(each.generation == notice.generation and each.step >= notice.step for each in job.checkpoints):
         return job
-    checkpoint = Checkpoint(
-        step=notice.step,
-        generation=Generation(notice.generation),
-        path=notice.path,
-        digest=notice.digest,
-        bytes_total=notice.bytes_total,
-        world_size=notice.world_size,
-        registered_at=draft.now,
-        save_s=notice.save_s,
-        state=CheckpointState.COMMITTED,
-    )
-    draft.tell(
-        "checkpoint.committed",
-        f"checkpoint of step {notice.step} committed in {notice.save_s * 1e3:.0f} ms "
-        f"({notice.bytes_total:,} bytes, {notice.world_size} workers)",
-        job=job.name,
-        generation=Generation(notice.generation),
-    )
-    return _expire(replace(job, checkpoints=(*job.checkpoints, checkpoint)), draft.policy.checkpoints_max)
+    registered = register(draft, job, gang, notice)
+    return registered if job.keeps else _removed_by_the_trainer(registered, draft.policy.checkpoints_max)
 
 
-def _expire(job: Job, records_max: int) -> Job:
-    """Mark what the trainer library's retention has removed, and bound the records.
+def _removed_by_the_trainer(job: Job, records_max: int) -> Job:
+    """Mark what the trainer library of an older job has removed itself, and bound the records.
 
-    The trainer keeps the newest ``keep`` and what it restored from; the same
-    rule is applied here, so that nothing is restored from a removed directory.
+    It keeps the newest ``keep`` and what it restored from; the same rule is
+    applied here, so that nothing is restored from a removed directory.
     """
-    good = [each for each in job.checkpoints if each.state in GOOD]
+    good = [each for each in job.checkpoints if each.state in RESTORABLE]
     kept = {each.path for each in good[-max(1, job.spec.checkpoint.keep) :]}
     if job.gang is not None:
         kept.add(job.gang.restore_path)
     marked = tuple(
-        replace(each, state=CheckpointState.EXPIRED) if each.state in GOOD and each.path not in kept else each
+        replace(each, state=CheckpointState.EXPIRED) if each.state in RESTORABLE and each.path not in kept else each
         for each in job.checkpoints
     )
     old = marked[:-records_max]
@@ -106,28 +78,27 @@ def _expire(job: Job, records_max: int) -> Job:
 
 
 def _refused(draft: Draft, job: Job, notice: CheckpointNotice, node: NodeName) -> Job:
-    refused = next((each for each in job.checkpoints if each.path == notice.path), None)
-    if refused is None or refused.state is CheckpointState.CORRUPT:
+    gang, refused = job.gang, next((each for each in job.checkpoints if each.path == notice.path), None)
+    if gang is None or refused is None or refused.state is CheckpointState.CORRUPT:
         return job
-    note = f"{notice.part}: {notice.reason}"
-    draft.tell(
-        "checkpoint.corrupt",
-        f"checkpoint of step {refused.step} refused by {node}: {note} ({notice.path}); it is kept as evidence",
-        job=job.name,
-        node=node,
-        generation=job.generation,
-    )
-    corrupt = replace(refused, state=CheckpointState.CORRUPT, note=note)
-    return replace(job, checkpoints=tuple(corrupt if each is refused else each for each in job.checkpoints))
+    generation = Generation(notice.generation)
+    if any((each.by, each.generation) == (node, generation) for each in refused.doubts):
+        return job
+    if not refused.doubts and refused.verified_at > gang.formed_at:
+        return job  # somebody read it back since: this word was heard before that, or the next generation says it again
+    found = Doubt(by=node, at=draft.now, why=f"{notice.part}: {notice.reason}", generation=generation)
+    return doubt(draft, job, refused, found)
 
 
-def _save_failed(draft: Draft, job: Job, notice: CheckpointNotice) -> Job:
-    note = f"save of step {notice.step} failed: {notice.reason}"
-    history = job.history[-1]
-    if note == history.save_failed:
+def _save_failed(draft: Draft, job: Job, failed: Sequence[CheckpointNotice]) -> Job:
+    history, last = job.history[-1], failed[-1]
+    fresh = {notice.step for notice in failed if notice.step > history.save_failed_step}
+    if not fresh:
         return job
-    draft.tell("checkpoint.failed", f"{note}; training goes on", job=job.name, generation=Generation(notice.generation))
-    return replace(job, history=(*job.history[:-1], replace(history, save_failed=note)))
+    note = f"save of step {last.step} failed: {last.reason}"
+    draft.tell("checkpoint.failed", f"{note}; training goes on", job=job.name, generation=Generation(last.generation))
+    noted = replace(history, save_failed=note, save_failed_step=last.step)
+    return replace(job, saves_failed=job.saves_failed + len(fresh), history=(*job.history[:-1], noted))
 
 
 def _leave(job: Job, groups: Mapping[NodeName, GroupState]) -> Job:
@@ -205,8 +176,8 @@ def _first_step(draft: Draft, job: Job, entry: GenerationHistory) -> Job:
     checkpoints = job.checkpoints
     if gang.restore_path:
         checkpoints = tuple(
-            replace(each, state=CheckpointState.PROVEN)
-            if each.path == gang.restore_path and each.state in PROVABLE
+            replace(each, state=CheckpointState.PROVEN, doubts=())
+            if each.path == gang.restore_path and each.state in RESTORABLE
             else each
             for each in checkpoints
         )

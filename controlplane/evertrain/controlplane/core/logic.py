@@ -16,5 +16,8 @@ class Logic(IntEnum):
     PAUSES = 1
     """After a generation that completed nothing, the next one waits, longer each time."""
 
+    KEEPING = 2
+    """The coordinator has checkpoints verified, and old ones removed by agents; workers remove none themselves."""
 
-NEWEST = Logic.PAUSES
+
+NEWEST = Logic.KEEPING

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from evertrain.contract.jobspec import JobSpec
 from evertrain.contract.launch import Desired, GangPlace
+from evertrain.contract.task import TaskOrder
 from evertrain.controlplane.core.ids import Generation, JobId, NodeName
 from evertrain.controlplane.core.state import State
 
@@ -20,6 +21,24 @@ class JobOrder:
     spec: JobSpec
     place: GangPlace | None = None
     save_and_yield: bool = False
+
+
+def tasks_for(state: State, node: NodeName) -> tuple[TaskOrder, ...]:
+    """What ``node`` is to do with checkpoints on storage. A task that is not listed is to be stopped."""
+    return tuple(
+        TaskOrder(
+            id=task.id,
+            kind=task.kind,
+            job=state.jobs[name].id,
+            path=task.path,
+            digest=task.digest,
+            destination=task.destination,
+            deadline_s=task.deadline_s,
+        )
+        for name in state.errands.get(node, ())
+        for task in state.jobs[name].tasks
+        if task.node == node
+    )
 
 
 def orders_for(state: State, node: NodeName) -> tuple[JobOrder, ...]:
@@ -44,6 +63,7 @@ def orders_for(state: State, node: NodeName) -> tuple[JobOrder, ...]:
         restore_path=gang.restore_path,
         restore_digest=gang.restore_digest,
         restart_count=gang.generation - 1,
+        mtbf_s=gang.mtbf_s,
     )
     return (
         JobOrder(

@@ -7,19 +7,10 @@ from dataclasses import replace
 
 from evertrain.contract.launch import LauncherState, LauncherStatus
 from evertrain.controlplane.core.draft import Draft
+from evertrain.controlplane.core.exposure import mtbf_s
 from evertrain.controlplane.core.ids import Generation, Instant, NodeName, natural
-from evertrain.controlplane.core.state import (
-    Checkpoint,
-    CheckpointState,
-    Gang,
-    GenerationHistory,
-    Job,
-    JobState,
-    Member,
-    Node,
-)
-
-RESTORABLE = frozenset({CheckpointState.COMMITTED, CheckpointState.VERIFIED, CheckpointState.PROVEN})
+from evertrain.controlplane.core.lineage import newest_checkpoint
+from evertrain.controlplane.core.state import Gang, GenerationHistory, Job, JobState, Member, Node
 
 
 def obstacle(draft: Draft, job: Job, node: NodeName) -> str:
@@ -58,8 +49,13 @@ def usable_of(draft: Draft, job: Job, nodes: Iterable[NodeName]) -> list[NodeNam
 
 
 def whole(job: Job, count: int) -> int:
-    """The most nodes, at most ``count``, that the job's size allows; 0 when it is too few."""
-    nodes = job.spec.nodes
+    """The most nodes, at most ``count``, that the job's size allows; 0 when it is too few.
+
+    A job whose checkpoints cannot be resharded keeps the size that they have.
+    """
+    nodes, fixed = job.spec.nodes, job.fixed_nodes
+    if fixed:
+        return fixed if count >= fixed else 0
     size = min(count, nodes.max) // nodes.multiple_of * nodes.multiple_of
     return size if size >= nodes.min else 0
 
@@ -68,12 +64,6 @@ def ready(draft: Draft, job: Job, nodes: Iterable[NodeName]) -> list[NodeName]:
     """Those of ``nodes`` whose launcher can run workers at once, and the gang's store if it comes first."""
     told = draft.statuses(job, (node for node in nodes if (c := draft.contact(node)).connected and c.reported))
     return [node for node, status in told if status.state is LauncherState.READY and status.master_port != 0]
-
-
-def newest_checkpoint(job: Job) -> Checkpoint | None:
-    """The newest registered checkpoint that has not been refused; its digests are verified before it is loaded."""
-    good = [each for each in job.checkpoints if each.state in RESTORABLE]
-    return max(good, key=lambda each: (each.step, each.generation), default=None)
 
 
 def form(draft: Draft, job: Job, nodes: Sequence[NodeName], *, reason: str, state: JobState, broke_at: Instant) -> Job:
@@ -95,6 +85,7 @@ def form(draft: Draft, job: Job, nodes: Sequence[NodeName], *, reason: str, stat
         formed_at=draft.now,
         broke_at=broke_at,
         reason=reason,
+        mtbf_s=mtbf_s(job, len(members), draft.policy),
     )
     entry = GenerationHistory(
         generation=generation,
@@ -119,6 +110,7 @@ def form(draft: Draft, job: Job, nodes: Sequence[NodeName], *, reason: str, stat
         reserved=tuple(dict.fromkeys((*gang.nodes, *job.reserved))),
         steps_lost=job.steps_lost + entry.steps_lost,
         shunned=(),
+        rollback=None,
         history=(*job.history, entry)[-draft.policy.history_max :],
     )
     draft.wake_in(draft.policy.start_timeout_s)

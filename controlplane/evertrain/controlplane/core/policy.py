@@ -53,6 +53,39 @@ class Policy:
     short enough that nobody waits for an hour when it is back."""
     start_timeout_s: float = 120.0
     """From the orders of a generation to all its workers running."""
+    verifications_max: int = 4
+    """Checkpoints that are read back at the same time in the whole cluster: storage serves training first."""
+    removals_max: int = 8
+    exports_max: int = 2
+    task_s_min: float = 60.0
+    """Every task with a checkpoint has so long, and as long as its bytes take at the pace below."""
+    task_bytes_per_s: float = 32 * 2**20
+    """A tenth of what one client gets of a slow shared file system."""
+    task_margin_s: float = 15.0
+    """Beyond its deadline a node may take so long to say how a task ended."""
+    task_return_s: float = 30.0
+    """A task of a node that went out of sight is given to another one after this."""
+    task_pause_s_min: float = 1.0
+    task_pause_growth: float = 4.0
+    task_pause_s_max: float = 600.0
+    """After tasks that could not be done: 1, 4, 16, 64, 256, 600 s. Each is also tried on another node."""
+    tasks_tried_max: int = 8
+    """Of a job that has ended: then its checkpoints are left as they are."""
+    second_opinion_s: float = 60.0
+    """A node that found a checkpoint damaged is asked again only when so long no other one could be."""
+    unverified_max: int = 8
+    """Checkpoints that nobody could read back are kept up to this number, the newest."""
+    milestones_max: int = 64
+    """Of the checkpoints kept for ``keep_every_steps``, so many stay in the record; older ones stay on storage only."""
+    evidence_s: float = 7 * 86_400.0
+    """What was found damaged or was rolled back past stays so long after the end of its job."""
+    exports_kept: int = 8
+    """Exports a job's record remembers."""
+    node_mtbf_s: float = 154 * 86_400.0
+    """How long a node runs before it breaks a gang, before anything was seen of the job: 6.5 failures per 1,000
+    node-days (Kokolis et al., "Revisiting Reliability in Large-Scale Machine Learning Research Clusters", 2024)."""
+    node_mtbf_weight: float = 1.0
+    """Failures that have to be seen before they count as much as that."""
     history_max: int = 100
     """Generations a job's record keeps: they travel with every change of the job."""
     checkpoints_max: int = 32

@@ -18,6 +18,8 @@ from immutables import Map, MapMutation
 
 from evertrain.contract.jobspec import JobSpec
 from evertrain.contract.launch import GroupState, LauncherState, LauncherStatus, ProcessExit
+from evertrain.contract.task import TaskResult
+from evertrain.controlplane.core.checkpoint import Checkpoint, CheckpointState, Export, Rollback, Task
 from evertrain.controlplane.core.ids import Generation, Instant, JobId, JobName, NodeName, Term, natural
 from evertrain.controlplane.core.logic import Logic
 
@@ -40,33 +42,6 @@ class JobState(StrEnum):
 NOT_HEARD_OF = "not heard of yet"
 """Why a node is out of sight that has not registered with the new leader."""
 ENDED = frozenset({JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED})
-
-
-class CheckpointState(StrEnum):
-    """How far a checkpoint may be trusted."""
-
-    WRITING = "writing"
-    COMMITTED = "committed"
-    VERIFIED = "verified"
-    PROVEN = "proven"
-    EXPIRED = "expired"
-    CORRUPT = "corrupt"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Checkpoint:
-    """A checkpoint that a worker of the then present generation committed."""
-
-    step: int
-    generation: Generation
-    path: str
-    digest: str
-    bytes_total: int
-    world_size: int
-    registered_at: Instant
-    save_s: float
-    state: CheckpointState
-    note: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,6 +80,8 @@ class Gang:
     yielding_reason: str = ""
     finished: tuple[NodeName, ...] = ()
     yielded: tuple[NodeName, ...] = ()
+    mtbf_s: float = 0.0
+    """How long it is expected to run before it breaks. 0: unknown."""
 
     @property
     def nodes(self) -> tuple[NodeName, ...]:
@@ -144,6 +121,8 @@ class GenerationHistory:
     exits: tuple[ProcessExit, ...] = ()
     save_failed: str = ""
     """The last failed save of this generation."""
+    save_failed_step: int = 0
+    """And of which step."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,6 +169,25 @@ class Job:
     """Nodes whose launchers did not get ready in this placement; taken again only when too few others can be had."""
     cancel: Cancel | None = None
     history: tuple[GenerationHistory, ...] = ()
+    tasks: tuple[Task, ...] = ()
+    """What agents do with its checkpoints now."""
+    tasks_given: int = 0
+    """Ever: names the next one."""
+    rollback: Rollback | None = None
+    rolled_generation: Generation = Generation(0)
+    """The newest one when it was last rolled back: what was reached until then is no measure of progress."""
+    exports: tuple[Export, ...] = ()
+    saves_failed: int = 0
+    overdue_since: Instant = Instant(0.0)
+    """Since when more work is unsaved than the specification wants; told once. 0: it is not."""
+    fixed_nodes: int = 0
+    """So many nodes it must have, for its checkpoints load at no other world size. 0: what the specification says."""
+    breaks: int = 0
+    """Generations that broke."""
+    node_seconds: float = 0.0
+    """How long nodes ran it, all of them together, in generations that are over."""
+    save_every: int = 0
+    """Steps between saves as its trainer library chose. 0: it did not say."""
 
     @property
     def id(self) -> JobId:
@@ -200,6 +198,26 @@ class Job:
     def ended(self) -> bool:
         """Nothing more will happen to it."""
         return self.state in ENDED
+
+    @property
+    def keeps(self) -> bool:
+        """Whether the coordinator has its checkpoints verified and removed; of older jobs, the trainer library does."""
+        return self.logic >= Logic.KEEPING
+
+    @property
+    def wants_tasks(self) -> bool:
+        """Whether something is to be done with a checkpoint of it, now or later."""
+        if not self.keeps:
+            return False
+        waiting = any(each.to_verify or each.state is CheckpointState.EXPIRED for each in self.checkpoints)
+        return waiting or any(each.waits for each in self.exports)
+
+    @property
+    def lingers(self) -> bool:
+        """It has ended, and its checkpoints still want something."""
+        if not self.ended or not self.keeps:
+            return False
+        return bool(self.tasks) or self.wants_tasks or any(each.evidence for each in self.checkpoints)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -269,6 +287,8 @@ class Contact:
     session: str = ""
     launchers: Mapping[str, LauncherStatus] = field(default_factory=dict)
     """By job id; as last reported, even if that is a while ago."""
+    tasks: Mapping[str, TaskResult] = field(default_factory=dict)
+    """Results by task; as last reported."""
     reported: bool = False
     """A report has come in on this session."""
     probed: Mapping[NodeName, Probed] = field(default_factory=dict)
@@ -284,7 +304,7 @@ class Contact:
         """Whether a job that does not hold the node could have it just as before."""
         return self.connected is other.connected and self.reported is other.reported and self.cause == other.cause
 
-    def heard(self, launchers: Mapping[str, LauncherStatus]) -> Contact:
+    def heard(self, launchers: Mapping[str, LauncherStatus], tasks: Mapping[str, TaskResult]) -> Contact:
         """With a report. Spelt out: it is made once for each report, and ``replace`` takes twice as long."""
         return Contact(
             connected=self.connected,
@@ -292,6 +312,7 @@ class Contact:
             cause=self.cause,
             session=self.session,
             launchers=launchers,
+            tasks=tasks,
             reported=True,
             probed=self.probed,
             probed_at=self.probed_at,
@@ -380,8 +401,12 @@ class State:
     """Registered nodes, n2 before n10."""
     live: tuple[JobName, ...] = ()
     """Jobs that have not ended, oldest first."""
+    lingering: tuple[JobName, ...] = ()
+    """Jobs that have ended and whose checkpoints still want something, oldest first."""
     musters: Map[JobName, Muster] = Map()
     """Of each gang."""
+    errands: Map[NodeName, tuple[JobName, ...]] = Map()
+    """Which jobs have a task with a node."""
 
     def contact(self, node: NodeName) -> Contact:
         """What is seen of ``node``; a node not heard of in this term is out of sight since its start."""
@@ -405,8 +430,23 @@ class State:
             others = (name for name in self.live if name != job.name)
             live = others if job.ended else (*others, job.name)
             state = replace(state, live=tuple(sorted(live, key=lambda name: _seniority(jobs[name]))))
+        if (before is not None and before.lingers) != job.lingers:
+            state = replace(state, lingering=_lingering(jobs.values()))
+        tasks = () if before is None else before.tasks
+        if tasks is not job.tasks and tasks != job.tasks:
+            state = state._with_errands(job.name, tasks, job.tasks)
         held = () if before is None else before.reserved
         return state if held is job.reserved or held == job.reserved else state._handed_over(job, held)
+
+    def _with_errands(self, name: JobName, before: Iterable[Task], after: Iterable[Task]) -> State:
+        wanted, errands = {task.node for task in after}, self.errands.mutate()
+        for node in dict.fromkeys(task.node for task in (*before, *after)):
+            others = (each for each in errands.get(node, ()) if each != name)
+            if names := tuple(sorted((*others, name) if node in wanted else others)):
+                errands[node] = names
+            else:
+                errands.pop(node, None)
+        return replace(self, errands=errands.finish())
 
     def _musters(self, before: Job | None, job: Job) -> Map[JobName, Muster]:
         if job.gang is None:
@@ -502,12 +542,26 @@ class State:
             cordoned=Map({node.name: None for node in self.nodes.values() if node.cordon is not None}),
             names=tuple(sorted(self.nodes, key=natural)),
             live=tuple(job.name for job in sorted(live, key=_seniority)),
+            lingering=_lingering(self.jobs.values()),
+            errands=_errands(self.jobs.values()),
             musters=Map({job.name: self._mustered(job, job.gang) for job in live if job.gang is not None}),
         )
 
 
 def _seniority(job: Job) -> tuple[float, str]:
     return (job.submitted_at, job.name)
+
+
+def _lingering(jobs: Iterable[Job]) -> tuple[JobName, ...]:
+    return tuple(job.name for job in sorted((job for job in jobs if job.lingers), key=_seniority))
+
+
+def _errands(jobs: Iterable[Job]) -> Map[NodeName, tuple[JobName, ...]]:
+    found: dict[NodeName, dict[JobName, None]] = {}
+    for job in jobs:
+        for task in job.tasks:
+            found.setdefault(task.node, {})[job.name] = None
+    return Map({node: tuple(sorted(names)) for node, names in found.items()})
 
 
 def check_invariants(state: State) -> None:
@@ -530,11 +584,15 @@ def check_invariants(state: State) -> None:
             assert firsts == [i * spec.nproc_per_node for i in range(len(firsts))], f"{job.name}: ranks {firsts}"
             used = [each for each in job.checkpoints if each.path == gang.restore_path]
             assert not gang.restore_path or used, f"{job.name}: restores from an unregistered checkpoint"
+        paths = [each.path for each in job.checkpoints]
+        assert len(set(paths)) == len(paths), f"{job.name}: a checkpoint is registered twice"
+        stray = [task.id for task in job.tasks if task.path not in paths]
+        assert not stray, f"{job.name}: tasks {stray} are about no checkpoint of it"
         if job.ended:
             assert not job.reserved, f"{job.name}: {job.state} and yet holds {job.reserved}"
         generations = [entry.generation for entry in job.history]
         assert generations == sorted(set(generations)), f"{job.name}: generations {generations}"
     afresh = state.indexed()
-    for index in ("holders", "idle", "cordoned", "names", "live", "musters"):
+    for index in ("holders", "idle", "cordoned", "names", "live", "lingering", "musters", "errands"):
         found, wanted = getattr(state, index), getattr(afresh, index)
         assert found == wanted, f"{index} says {found}, and the jobs, nodes and contacts {wanted}"

@@ -47,10 +47,8 @@ def step(
 def _round(draft: Draft) -> bool:
     """Decide each job that has to be, the oldest first; whether there was one."""
     decided = False
-    for name in draft.state.live:
+    for name in (*draft.state.live, *draft.state.lingering):
         if draft.agenda.turn(draft.state, name):
             decide_job(draft, name)
             decided = True
-            if draft.job(name).ended:
-                draft.agenda.end_turn()
     return decided

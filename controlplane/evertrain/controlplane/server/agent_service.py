@@ -121,7 +121,8 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
     async def _take(self, leader: Leader, session: NodeSession, request: agent_pb2.SessionRequest) -> None:
         match request.WhichOneof("body"):
             case "report":
-                await leader.report(session, convert.launchers_from(request.report))
+                report = request.report
+                await leader.report(session, convert.launchers_from(report), convert.results_from(report))
             case "probe_result":
                 result = request.probe_result
                 since = _instant(result.probe)

@@ -6,11 +6,13 @@ from evertrain.api import mirror
 from evertrain.api.v1 import agent_pb2, job_pb2, operator_pb2
 from evertrain.contract.jobspec import JobSpec
 from evertrain.contract.launch import GroupState, LauncherStatus
+from evertrain.contract.task import TaskResult
+from evertrain.controlplane.core.checkpoint import Checkpoint
 from evertrain.controlplane.core.commands import Told
 from evertrain.controlplane.core.ids import Generation, NodeName
 from evertrain.controlplane.core.orders import JobOrder
 from evertrain.controlplane.core.outlook import outlook
-from evertrain.controlplane.core.state import Checkpoint, GenerationHistory, Job, Node, State
+from evertrain.controlplane.core.state import GenerationHistory, Job, Node, State
 from evertrain.controlplane.shell.sessions import LogAsk, Orders, Outgoing, Probe
 
 
@@ -24,11 +26,19 @@ def launchers_from(report: agent_pb2.NodeReport) -> tuple[LauncherStatus, ...]:
     return tuple(mirror.from_message(LauncherStatus, each) for each in report.launchers)
 
 
+def results_from(report: agent_pb2.NodeReport) -> tuple[TaskResult, ...]:
+    """What became of a node's tasks. Raises MirrorError on an unknown enum value."""
+    return tuple(mirror.from_message(TaskResult, each) for each in report.tasks)
+
+
 def outgoing(item: Outgoing, *, term: int) -> agent_pb2.SessionResponse:
     """What goes down a node's stream."""
     match item:
-        case Orders(revision=revision, jobs=jobs):
-            orders = agent_pb2.NodeOrders(term=term, revision=revision, jobs=[_order(job) for job in jobs])
+        case Orders(revision=revision, jobs=jobs, tasks=tasks):
+            wanted = [mirror.to_message(task, agent_pb2.TaskOrder) for task in tasks]
+            orders = agent_pb2.NodeOrders(
+                term=term, revision=revision, jobs=[_order(job) for job in jobs], tasks=wanted
+            )
             return agent_pb2.SessionResponse(orders=orders)
         case Probe(probe=probe, command=command):
             request = agent_pb2.ProbeRequest(

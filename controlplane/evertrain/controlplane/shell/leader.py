@@ -10,9 +10,11 @@ from random import Random
 import structlog
 
 from evertrain.contract.launch import LauncherStatus
+from evertrain.contract.task import TaskResult
 from evertrain.controlplane.core.commands import Answer, Decision, ProbeNode, WakeAt
 from evertrain.controlplane.core.events import (
     CancelAsked,
+    CheckpointAsked,
     DrainAsked,
     Event,
     JobSubmitted,
@@ -20,13 +22,15 @@ from evertrain.controlplane.core.events import (
     NodeOutOfSight,
     NodeRegistered,
     NodeReported,
+    OperatorRequest,
+    RollbackAsked,
     StoreReturned,
     TimerFired,
     UndrainAsked,
 )
 from evertrain.controlplane.core.ids import Instant, NodeName
 from evertrain.controlplane.core.ids import Term as CoreTerm
-from evertrain.controlplane.core.orders import orders_for
+from evertrain.controlplane.core.orders import orders_for, tasks_for
 from evertrain.controlplane.core.policy import Policy
 from evertrain.controlplane.core.state import Contact, State
 from evertrain.controlplane.core.step import step
@@ -172,9 +176,9 @@ class Leader:
             log.info(told.text, **{name: value for name, value in about.items() if value})
         touched: dict[NodeName, None] = {}
         for name in decision.jobs:
-            touched |= dict.fromkeys(state.jobs[name].reserved)
-            if (old := before.jobs.get(name)) is not None:
-                touched |= dict.fromkeys(old.reserved)
+            for each in (state.jobs[name], before.jobs.get(name)):
+                if each is not None:
+                    touched |= dict.fromkeys((*each.reserved, *(task.node for task in each.tasks)))
         for event in events:
             if isinstance(event, NodeReported) and not self._is_ordered(event.node):
                 touched[event.node] = None
@@ -194,7 +198,7 @@ class Leader:
     def _order(self, node: NodeName) -> None:
         session, contact = self.sessions.get(node), self.state.contacts.get(node)
         if session is not None and contact is not None and contact.reported and contact.session == session.session:
-            session.order(orders_for(self.state, node))
+            session.order(orders_for(self.state, node), tasks_for(self.state, node))
 
     def _probe(self, command: ProbeNode) -> None:
         for prober in command.probers:
@@ -208,7 +212,7 @@ class Leader:
 
     # -- doors ----------------------------------------------------------------------
 
-    async def ask(self, event: JobSubmitted | CancelAsked | DrainAsked | UndrainAsked | NodeRegistered) -> Answer:
+    async def ask(self, event: OperatorRequest | NodeRegistered) -> Answer:
         """Have a request decided and committed; its answer. Raises NotLeading."""
         answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         if self._over:
@@ -244,19 +248,22 @@ class Leader:
         """The live session with this id."""
         return next((each for each in self.sessions.values() if each.session == session_id and not each.closed), None)
 
-    async def report(self, session: NodeSession, launchers: tuple[LauncherStatus, ...]) -> None:
+    async def report(
+        self, session: NodeSession, launchers: tuple[LauncherStatus, ...], tasks: tuple[TaskResult, ...] = ()
+    ) -> None:
         """Take in a node's report: at once when its facts are news, with the next decision when only progress is."""
         session.heard_at = self._clock.monotonic()
         session.latest = launchers
-        facts = facts_of(launchers)
+        facts = facts_of(launchers, tasks)
         if facts == session.facts:
             self._fresh[session.node] = session
             return
         session.facts = facts
         self._fresh.pop(session.node, None)
-        await self.tell(
-            NodeReported(at=self._clock.now(), node=session.node, session=session.session, launchers=launchers)
+        reported = NodeReported(
+            at=self._clock.now(), node=session.node, session=session.session, launchers=launchers, tasks=tasks
         )
+        await self.tell(reported)
 
     async def hang_up(self, session: NodeSession, cause: str) -> None:
         """The stream is gone; unless a newer one took its place, the node is out of sight."""
@@ -304,5 +311,10 @@ class Leader:
 
 
 def _question(event: Event) -> str:
-    assert isinstance(event, (NodeRegistered, JobSubmitted, CancelAsked, DrainAsked, UndrainAsked)), event
-    return event.session if isinstance(event, NodeRegistered) else event.request_id
+    match event:
+        case NodeRegistered():
+            return event.session
+        case JobSubmitted() | CancelAsked() | DrainAsked() | UndrainAsked() | CheckpointAsked() | RollbackAsked():
+            return event.request_id
+        case _:
+            raise AssertionError(f"nobody waits for an answer to {event}")

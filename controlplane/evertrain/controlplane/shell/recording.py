@@ -55,6 +55,8 @@ KINDS: Final[Mapping[str, type]] = {
         core_events.CancelAsked,
         core_events.DrainAsked,
         core_events.UndrainAsked,
+        core_events.CheckpointAsked,
+        core_events.RollbackAsked,
     )
 }
 

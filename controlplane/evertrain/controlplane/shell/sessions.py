@@ -9,6 +9,7 @@ from operator import attrgetter
 from typing import TypeAlias
 
 from evertrain.contract.launch import LauncherStatus
+from evertrain.contract.task import TaskOrder, TaskResult
 from evertrain.controlplane.core.commands import ProbeNode
 from evertrain.controlplane.core.ids import NodeName
 from evertrain.controlplane.core.orders import JobOrder
@@ -27,6 +28,7 @@ class Orders:
 
     revision: int
     jobs: tuple[JobOrder, ...]
+    tasks: tuple[TaskOrder, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,18 +67,18 @@ class NodeSession:
     latest: tuple[LauncherStatus, ...] = ()
     streaming: bool = False
     _orders: Orders | None = None
-    _sent: tuple[JobOrder, ...] | None = None
+    _sent: tuple[tuple[JobOrder, ...], tuple[TaskOrder, ...]] | None = None
     _revision: int = 0
     _requests: list[Outgoing] = field(default_factory=list)
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
     _closed: str = ""
 
-    def order(self, jobs: tuple[JobOrder, ...]) -> None:
-        """Have ``jobs`` sent if the node has not been told exactly that."""
-        if self._sent == jobs:
+    def order(self, jobs: tuple[JobOrder, ...], tasks: tuple[TaskOrder, ...] = ()) -> None:
+        """Have this sent if the node has not been told exactly that."""
+        if self._sent == (jobs, tasks):
             return
-        self._sent, self._revision = jobs, self._revision + 1
-        self._orders = Orders(revision=self._revision, jobs=jobs)
+        self._sent, self._revision = (jobs, tasks), self._revision + 1
+        self._orders = Orders(revision=self._revision, jobs=jobs, tasks=tasks)
         self._wake.set()
 
     @property
@@ -139,6 +141,6 @@ _FACTS_OF = attrgetter(
 )
 
 
-def facts_of(launchers: tuple[LauncherStatus, ...]) -> tuple[object, ...]:
+def facts_of(launchers: tuple[LauncherStatus, ...], tasks: tuple[TaskResult, ...] = ()) -> tuple[object, ...]:
     """A report without what changes all the time; two reports with equal facts are the same news."""
-    return tuple(map(_FACTS_OF, launchers))
+    return (tasks, *map(_FACTS_OF, launchers))

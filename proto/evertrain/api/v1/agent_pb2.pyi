@@ -7,12 +7,34 @@ from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Map
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class TaskKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    TASK_KIND_UNSPECIFIED: _ClassVar[TaskKind]
+    TASK_KIND_VERIFY: _ClassVar[TaskKind]
+    TASK_KIND_REMOVE: _ClassVar[TaskKind]
+    TASK_KIND_EXPORT: _ClassVar[TaskKind]
+
+class TaskOutcome(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    TASK_OUTCOME_UNSPECIFIED: _ClassVar[TaskOutcome]
+    TASK_OUTCOME_DONE: _ClassVar[TaskOutcome]
+    TASK_OUTCOME_CORRUPT: _ClassVar[TaskOutcome]
+    TASK_OUTCOME_UNREADABLE: _ClassVar[TaskOutcome]
+
 class ProbeVerdict(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     PROBE_VERDICT_UNSPECIFIED: _ClassVar[ProbeVerdict]
     PROBE_VERDICT_ALIVE: _ClassVar[ProbeVerdict]
     PROBE_VERDICT_REFUSED: _ClassVar[ProbeVerdict]
     PROBE_VERDICT_SILENT: _ClassVar[ProbeVerdict]
+TASK_KIND_UNSPECIFIED: TaskKind
+TASK_KIND_VERIFY: TaskKind
+TASK_KIND_REMOVE: TaskKind
+TASK_KIND_EXPORT: TaskKind
+TASK_OUTCOME_UNSPECIFIED: TaskOutcome
+TASK_OUTCOME_DONE: TaskOutcome
+TASK_OUTCOME_CORRUPT: TaskOutcome
+TASK_OUTCOME_UNREADABLE: TaskOutcome
 PROBE_VERDICT_UNSPECIFIED: ProbeVerdict
 PROBE_VERDICT_ALIVE: ProbeVerdict
 PROBE_VERDICT_REFUSED: ProbeVerdict
@@ -72,14 +94,16 @@ class SessionRequest(_message.Message):
     def __init__(self, session: _Optional[str] = ..., report: _Optional[_Union[NodeReport, _Mapping]] = ..., probe_result: _Optional[_Union[ProbeResult, _Mapping]] = ..., log_chunk: _Optional[_Union[LogChunk, _Mapping]] = ...) -> None: ...
 
 class NodeReport(_message.Message):
-    __slots__ = ("sequence", "launchers", "orders_revision")
+    __slots__ = ("sequence", "launchers", "orders_revision", "tasks")
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     LAUNCHERS_FIELD_NUMBER: _ClassVar[int]
     ORDERS_REVISION_FIELD_NUMBER: _ClassVar[int]
+    TASKS_FIELD_NUMBER: _ClassVar[int]
     sequence: int
     launchers: _containers.RepeatedCompositeFieldContainer[_job_pb2.LauncherStatus]
     orders_revision: int
-    def __init__(self, sequence: _Optional[int] = ..., launchers: _Optional[_Iterable[_Union[_job_pb2.LauncherStatus, _Mapping]]] = ..., orders_revision: _Optional[int] = ...) -> None: ...
+    tasks: _containers.RepeatedCompositeFieldContainer[TaskResult]
+    def __init__(self, sequence: _Optional[int] = ..., launchers: _Optional[_Iterable[_Union[_job_pb2.LauncherStatus, _Mapping]]] = ..., orders_revision: _Optional[int] = ..., tasks: _Optional[_Iterable[_Union[TaskResult, _Mapping]]] = ...) -> None: ...
 
 class SessionResponse(_message.Message):
     __slots__ = ("orders", "probe", "log")
@@ -92,14 +116,50 @@ class SessionResponse(_message.Message):
     def __init__(self, orders: _Optional[_Union[NodeOrders, _Mapping]] = ..., probe: _Optional[_Union[ProbeRequest, _Mapping]] = ..., log: _Optional[_Union[LogRequest, _Mapping]] = ...) -> None: ...
 
 class NodeOrders(_message.Message):
-    __slots__ = ("term", "revision", "jobs")
+    __slots__ = ("term", "revision", "jobs", "tasks")
     TERM_FIELD_NUMBER: _ClassVar[int]
     REVISION_FIELD_NUMBER: _ClassVar[int]
     JOBS_FIELD_NUMBER: _ClassVar[int]
+    TASKS_FIELD_NUMBER: _ClassVar[int]
     term: int
     revision: int
     jobs: _containers.RepeatedCompositeFieldContainer[JobOrder]
-    def __init__(self, term: _Optional[int] = ..., revision: _Optional[int] = ..., jobs: _Optional[_Iterable[_Union[JobOrder, _Mapping]]] = ...) -> None: ...
+    tasks: _containers.RepeatedCompositeFieldContainer[TaskOrder]
+    def __init__(self, term: _Optional[int] = ..., revision: _Optional[int] = ..., jobs: _Optional[_Iterable[_Union[JobOrder, _Mapping]]] = ..., tasks: _Optional[_Iterable[_Union[TaskOrder, _Mapping]]] = ...) -> None: ...
+
+class TaskOrder(_message.Message):
+    __slots__ = ("id", "kind", "job", "path", "digest", "destination", "deadline_s")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
+    DESTINATION_FIELD_NUMBER: _ClassVar[int]
+    DEADLINE_S_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    kind: TaskKind
+    job: str
+    path: str
+    digest: str
+    destination: str
+    deadline_s: float
+    def __init__(self, id: _Optional[str] = ..., kind: _Optional[_Union[TaskKind, str]] = ..., job: _Optional[str] = ..., path: _Optional[str] = ..., digest: _Optional[str] = ..., destination: _Optional[str] = ..., deadline_s: _Optional[float] = ...) -> None: ...
+
+class TaskResult(_message.Message):
+    __slots__ = ("id", "outcome", "part", "reason", "bytes_total", "seconds")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    OUTCOME_FIELD_NUMBER: _ClassVar[int]
+    PART_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    BYTES_TOTAL_FIELD_NUMBER: _ClassVar[int]
+    SECONDS_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    outcome: TaskOutcome
+    part: str
+    reason: str
+    bytes_total: int
+    seconds: float
+    def __init__(self, id: _Optional[str] = ..., outcome: _Optional[_Union[TaskOutcome, str]] = ..., part: _Optional[str] = ..., reason: _Optional[str] = ..., bytes_total: _Optional[int] = ..., seconds: _Optional[float] = ...) -> None: ...
 
 class JobOrder(_message.Message):
     __slots__ = ("job", "generation", "desired", "spec", "place", "save_and_yield")

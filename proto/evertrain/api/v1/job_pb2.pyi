@@ -60,14 +60,26 @@ class NodeRange(_message.Message):
     def __init__(self, min: _Optional[int] = ..., max: _Optional[int] = ..., multiple_of: _Optional[int] = ...) -> None: ...
 
 class CheckpointPolicy(_message.Message):
-    __slots__ = ("dir", "every_steps", "keep")
+    __slots__ = ("dir", "every_steps", "keep", "auto", "every_s", "keep_every_steps", "keep_proven", "exposed_max_s", "fixed_size")
     DIR_FIELD_NUMBER: _ClassVar[int]
     EVERY_STEPS_FIELD_NUMBER: _ClassVar[int]
     KEEP_FIELD_NUMBER: _ClassVar[int]
+    AUTO_FIELD_NUMBER: _ClassVar[int]
+    EVERY_S_FIELD_NUMBER: _ClassVar[int]
+    KEEP_EVERY_STEPS_FIELD_NUMBER: _ClassVar[int]
+    KEEP_PROVEN_FIELD_NUMBER: _ClassVar[int]
+    EXPOSED_MAX_S_FIELD_NUMBER: _ClassVar[int]
+    FIXED_SIZE_FIELD_NUMBER: _ClassVar[int]
     dir: str
     every_steps: int
     keep: int
-    def __init__(self, dir: _Optional[str] = ..., every_steps: _Optional[int] = ..., keep: _Optional[int] = ...) -> None: ...
+    auto: bool
+    every_s: float
+    keep_every_steps: int
+    keep_proven: int
+    exposed_max_s: float
+    fixed_size: bool
+    def __init__(self, dir: _Optional[str] = ..., every_steps: _Optional[int] = ..., keep: _Optional[int] = ..., auto: bool = ..., every_s: _Optional[float] = ..., keep_every_steps: _Optional[int] = ..., keep_proven: _Optional[int] = ..., exposed_max_s: _Optional[float] = ..., fixed_size: bool = ...) -> None: ...
 
 class RetryPolicy(_message.Message):
     __slots__ = ("max_failures", "max_without_progress")
@@ -129,7 +141,7 @@ class JobSpec(_message.Message):
     def __init__(self, name: _Optional[str] = ..., script: _Optional[str] = ..., args: _Optional[_Iterable[str]] = ..., command: _Optional[_Iterable[str]] = ..., python: _Optional[str] = ..., workdir: _Optional[str] = ..., env: _Optional[_Mapping[str, str]] = ..., preload: _Optional[_Iterable[str]] = ..., nodes: _Optional[_Union[NodeRange, _Mapping]] = ..., nproc_per_node: _Optional[int] = ..., devices_per_worker: _Optional[int] = ..., checkpoint: _Optional[_Union[CheckpointPolicy, _Mapping]] = ..., retry: _Optional[_Union[RetryPolicy, _Mapping]] = ..., logs: _Optional[_Union[LogPolicy, _Mapping]] = ..., stop_grace_s: _Optional[float] = ..., prepare_timeout_s: _Optional[float] = ...) -> None: ...
 
 class GangPlace(_message.Message):
-    __slots__ = ("group_rank", "group_world_size", "rank_first", "world_size", "master_addr", "master_port", "restore_path", "restore_digest", "restart_count")
+    __slots__ = ("group_rank", "group_world_size", "rank_first", "world_size", "master_addr", "master_port", "restore_path", "restore_digest", "restart_count", "mtbf_s")
     GROUP_RANK_FIELD_NUMBER: _ClassVar[int]
     GROUP_WORLD_SIZE_FIELD_NUMBER: _ClassVar[int]
     RANK_FIRST_FIELD_NUMBER: _ClassVar[int]
@@ -139,6 +151,7 @@ class GangPlace(_message.Message):
     RESTORE_PATH_FIELD_NUMBER: _ClassVar[int]
     RESTORE_DIGEST_FIELD_NUMBER: _ClassVar[int]
     RESTART_COUNT_FIELD_NUMBER: _ClassVar[int]
+    MTBF_S_FIELD_NUMBER: _ClassVar[int]
     group_rank: int
     group_world_size: int
     rank_first: int
@@ -148,7 +161,8 @@ class GangPlace(_message.Message):
     restore_path: str
     restore_digest: str
     restart_count: int
-    def __init__(self, group_rank: _Optional[int] = ..., group_world_size: _Optional[int] = ..., rank_first: _Optional[int] = ..., world_size: _Optional[int] = ..., master_addr: _Optional[str] = ..., master_port: _Optional[int] = ..., restore_path: _Optional[str] = ..., restore_digest: _Optional[str] = ..., restart_count: _Optional[int] = ...) -> None: ...
+    mtbf_s: float
+    def __init__(self, group_rank: _Optional[int] = ..., group_world_size: _Optional[int] = ..., rank_first: _Optional[int] = ..., world_size: _Optional[int] = ..., master_addr: _Optional[str] = ..., master_port: _Optional[int] = ..., restore_path: _Optional[str] = ..., restore_digest: _Optional[str] = ..., restart_count: _Optional[int] = ..., mtbf_s: _Optional[float] = ...) -> None: ...
 
 class ProcessExit(_message.Message):
     __slots__ = ("rank", "local_rank", "pid", "code", "message", "after_s", "stopped_by_us")
@@ -169,7 +183,7 @@ class ProcessExit(_message.Message):
     def __init__(self, rank: _Optional[int] = ..., local_rank: _Optional[int] = ..., pid: _Optional[int] = ..., code: _Optional[int] = ..., message: _Optional[str] = ..., after_s: _Optional[float] = ..., stopped_by_us: bool = ...) -> None: ...
 
 class CheckpointNotice(_message.Message):
-    __slots__ = ("kind", "generation", "step", "path", "digest", "bytes_total", "world_size", "save_s", "part", "reason")
+    __slots__ = ("kind", "generation", "step", "path", "digest", "bytes_total", "world_size", "save_s", "part", "reason", "fixed_size", "every_steps")
     KIND_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     STEP_FIELD_NUMBER: _ClassVar[int]
@@ -180,6 +194,8 @@ class CheckpointNotice(_message.Message):
     SAVE_S_FIELD_NUMBER: _ClassVar[int]
     PART_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
+    FIXED_SIZE_FIELD_NUMBER: _ClassVar[int]
+    EVERY_STEPS_FIELD_NUMBER: _ClassVar[int]
     kind: str
     generation: int
     step: int
@@ -190,7 +206,9 @@ class CheckpointNotice(_message.Message):
     save_s: float
     part: str
     reason: str
-    def __init__(self, kind: _Optional[str] = ..., generation: _Optional[int] = ..., step: _Optional[int] = ..., path: _Optional[str] = ..., digest: _Optional[str] = ..., bytes_total: _Optional[int] = ..., world_size: _Optional[int] = ..., save_s: _Optional[float] = ..., part: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
+    fixed_size: bool
+    every_steps: int
+    def __init__(self, kind: _Optional[str] = ..., generation: _Optional[int] = ..., step: _Optional[int] = ..., path: _Optional[str] = ..., digest: _Optional[str] = ..., bytes_total: _Optional[int] = ..., world_size: _Optional[int] = ..., save_s: _Optional[float] = ..., part: _Optional[str] = ..., reason: _Optional[str] = ..., fixed_size: bool = ..., every_steps: _Optional[int] = ...) -> None: ...
 
 class StartPhases(_message.Message):
     __slots__ = ("stopped_s", "forked_s", "connected_s", "restored_s", "first_step_s")

@@ -31,6 +31,13 @@ class CheckpointState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     CHECKPOINT_STATE_EXPIRED: _ClassVar[CheckpointState]
     CHECKPOINT_STATE_CORRUPT: _ClassVar[CheckpointState]
 
+class ExportState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    EXPORT_STATE_UNSPECIFIED: _ClassVar[ExportState]
+    EXPORT_STATE_WAITING: _ClassVar[ExportState]
+    EXPORT_STATE_DONE: _ClassVar[ExportState]
+    EXPORT_STATE_FAILED: _ClassVar[ExportState]
+
 class NodeHealth(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     NODE_HEALTH_UNSPECIFIED: _ClassVar[NodeHealth]
@@ -45,6 +52,14 @@ class NodeAvailability(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     NODE_AVAILABILITY_CORDONED: _ClassVar[NodeAvailability]
     NODE_AVAILABILITY_DRAINING: _ClassVar[NodeAvailability]
     NODE_AVAILABILITY_DRAINED: _ClassVar[NodeAvailability]
+
+class CheckpointVerb(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    CHECKPOINT_VERB_UNSPECIFIED: _ClassVar[CheckpointVerb]
+    CHECKPOINT_VERB_VERIFY: _ClassVar[CheckpointVerb]
+    CHECKPOINT_VERB_PIN: _ClassVar[CheckpointVerb]
+    CHECKPOINT_VERB_UNPIN: _ClassVar[CheckpointVerb]
+    CHECKPOINT_VERB_EXPORT: _ClassVar[CheckpointVerb]
 JOB_STATE_UNSPECIFIED: JobState
 JOB_STATE_QUEUED: JobState
 JOB_STATE_PLACING: JobState
@@ -63,6 +78,10 @@ CHECKPOINT_STATE_VERIFIED: CheckpointState
 CHECKPOINT_STATE_PROVEN: CheckpointState
 CHECKPOINT_STATE_EXPIRED: CheckpointState
 CHECKPOINT_STATE_CORRUPT: CheckpointState
+EXPORT_STATE_UNSPECIFIED: ExportState
+EXPORT_STATE_WAITING: ExportState
+EXPORT_STATE_DONE: ExportState
+EXPORT_STATE_FAILED: ExportState
 NODE_HEALTH_UNSPECIFIED: NodeHealth
 NODE_HEALTH_HEALTHY: NodeHealth
 NODE_HEALTH_UNHEALTHY: NodeHealth
@@ -72,9 +91,14 @@ NODE_AVAILABILITY_READY: NodeAvailability
 NODE_AVAILABILITY_CORDONED: NodeAvailability
 NODE_AVAILABILITY_DRAINING: NodeAvailability
 NODE_AVAILABILITY_DRAINED: NodeAvailability
+CHECKPOINT_VERB_UNSPECIFIED: CheckpointVerb
+CHECKPOINT_VERB_VERIFY: CheckpointVerb
+CHECKPOINT_VERB_PIN: CheckpointVerb
+CHECKPOINT_VERB_UNPIN: CheckpointVerb
+CHECKPOINT_VERB_EXPORT: CheckpointVerb
 
 class Job(_message.Message):
-    __slots__ = ("name", "id", "spec", "state", "reason", "since_s", "next", "submitted_by", "submitted_at_s", "generation", "members", "world_size", "step", "loss", "tokens", "failures", "history", "checkpoints", "steps_lost")
+    __slots__ = ("name", "id", "spec", "state", "reason", "since_s", "next", "submitted_by", "submitted_at_s", "generation", "members", "world_size", "step", "loss", "tokens", "failures", "history", "checkpoints", "steps_lost", "saves_failed", "exposed_s", "overdue", "save_every", "mtbf_s", "exports")
     NAME_FIELD_NUMBER: _ClassVar[int]
     ID_FIELD_NUMBER: _ClassVar[int]
     SPEC_FIELD_NUMBER: _ClassVar[int]
@@ -94,6 +118,12 @@ class Job(_message.Message):
     HISTORY_FIELD_NUMBER: _ClassVar[int]
     CHECKPOINTS_FIELD_NUMBER: _ClassVar[int]
     STEPS_LOST_FIELD_NUMBER: _ClassVar[int]
+    SAVES_FAILED_FIELD_NUMBER: _ClassVar[int]
+    EXPOSED_S_FIELD_NUMBER: _ClassVar[int]
+    OVERDUE_FIELD_NUMBER: _ClassVar[int]
+    SAVE_EVERY_FIELD_NUMBER: _ClassVar[int]
+    MTBF_S_FIELD_NUMBER: _ClassVar[int]
+    EXPORTS_FIELD_NUMBER: _ClassVar[int]
     name: str
     id: str
     spec: _job_pb2.JobSpec
@@ -113,7 +143,13 @@ class Job(_message.Message):
     history: _containers.RepeatedCompositeFieldContainer[Generation]
     checkpoints: _containers.RepeatedCompositeFieldContainer[Checkpoint]
     steps_lost: int
-    def __init__(self, name: _Optional[str] = ..., id: _Optional[str] = ..., spec: _Optional[_Union[_job_pb2.JobSpec, _Mapping]] = ..., state: _Optional[_Union[JobState, str]] = ..., reason: _Optional[str] = ..., since_s: _Optional[float] = ..., next: _Optional[str] = ..., submitted_by: _Optional[str] = ..., submitted_at_s: _Optional[float] = ..., generation: _Optional[int] = ..., members: _Optional[_Iterable[_Union[Member, _Mapping]]] = ..., world_size: _Optional[int] = ..., step: _Optional[int] = ..., loss: _Optional[float] = ..., tokens: _Optional[int] = ..., failures: _Optional[int] = ..., history: _Optional[_Iterable[_Union[Generation, _Mapping]]] = ..., checkpoints: _Optional[_Iterable[_Union[Checkpoint, _Mapping]]] = ..., steps_lost: _Optional[int] = ...) -> None: ...
+    saves_failed: int
+    exposed_s: float
+    overdue: bool
+    save_every: int
+    mtbf_s: float
+    exports: _containers.RepeatedCompositeFieldContainer[Export]
+    def __init__(self, name: _Optional[str] = ..., id: _Optional[str] = ..., spec: _Optional[_Union[_job_pb2.JobSpec, _Mapping]] = ..., state: _Optional[_Union[JobState, str]] = ..., reason: _Optional[str] = ..., since_s: _Optional[float] = ..., next: _Optional[str] = ..., submitted_by: _Optional[str] = ..., submitted_at_s: _Optional[float] = ..., generation: _Optional[int] = ..., members: _Optional[_Iterable[_Union[Member, _Mapping]]] = ..., world_size: _Optional[int] = ..., step: _Optional[int] = ..., loss: _Optional[float] = ..., tokens: _Optional[int] = ..., failures: _Optional[int] = ..., history: _Optional[_Iterable[_Union[Generation, _Mapping]]] = ..., checkpoints: _Optional[_Iterable[_Union[Checkpoint, _Mapping]]] = ..., steps_lost: _Optional[int] = ..., saves_failed: _Optional[int] = ..., exposed_s: _Optional[float] = ..., overdue: bool = ..., save_every: _Optional[int] = ..., mtbf_s: _Optional[float] = ..., exports: _Optional[_Iterable[_Union[Export, _Mapping]]] = ...) -> None: ...
 
 class Member(_message.Message):
     __slots__ = ("node", "rank_first", "workers", "group", "reachable", "step")
@@ -180,7 +216,7 @@ class RecoveryPhases(_message.Message):
     def __init__(self, detect_ms: _Optional[float] = ..., decide_ms: _Optional[float] = ..., stop_ms: _Optional[float] = ..., restart_ms: _Optional[float] = ..., restore_ms: _Optional[float] = ..., first_step_ms: _Optional[float] = ..., total_ms: _Optional[float] = ...) -> None: ...
 
 class Checkpoint(_message.Message):
-    __slots__ = ("step", "generation", "path", "digest", "bytes_total", "world_size", "registered_at_s", "save_s", "state", "note")
+    __slots__ = ("step", "generation", "path", "digest", "bytes_total", "world_size", "registered_at_s", "save_s", "state", "note", "pinned", "pinned_by", "pin_reason", "parent", "passed", "doubts", "verified_by", "verified_at_s", "fixed_size")
     STEP_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     PATH_FIELD_NUMBER: _ClassVar[int]
@@ -191,6 +227,15 @@ class Checkpoint(_message.Message):
     SAVE_S_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     NOTE_FIELD_NUMBER: _ClassVar[int]
+    PINNED_FIELD_NUMBER: _ClassVar[int]
+    PINNED_BY_FIELD_NUMBER: _ClassVar[int]
+    PIN_REASON_FIELD_NUMBER: _ClassVar[int]
+    PARENT_FIELD_NUMBER: _ClassVar[int]
+    PASSED_FIELD_NUMBER: _ClassVar[int]
+    DOUBTS_FIELD_NUMBER: _ClassVar[int]
+    VERIFIED_BY_FIELD_NUMBER: _ClassVar[int]
+    VERIFIED_AT_S_FIELD_NUMBER: _ClassVar[int]
+    FIXED_SIZE_FIELD_NUMBER: _ClassVar[int]
     step: int
     generation: int
     path: str
@@ -201,7 +246,34 @@ class Checkpoint(_message.Message):
     save_s: float
     state: CheckpointState
     note: str
-    def __init__(self, step: _Optional[int] = ..., generation: _Optional[int] = ..., path: _Optional[str] = ..., digest: _Optional[str] = ..., bytes_total: _Optional[int] = ..., world_size: _Optional[int] = ..., registered_at_s: _Optional[float] = ..., save_s: _Optional[float] = ..., state: _Optional[_Union[CheckpointState, str]] = ..., note: _Optional[str] = ...) -> None: ...
+    pinned: bool
+    pinned_by: str
+    pin_reason: str
+    parent: str
+    passed: str
+    doubts: _containers.RepeatedScalarFieldContainer[str]
+    verified_by: str
+    verified_at_s: float
+    fixed_size: bool
+    def __init__(self, step: _Optional[int] = ..., generation: _Optional[int] = ..., path: _Optional[str] = ..., digest: _Optional[str] = ..., bytes_total: _Optional[int] = ..., world_size: _Optional[int] = ..., registered_at_s: _Optional[float] = ..., save_s: _Optional[float] = ..., state: _Optional[_Union[CheckpointState, str]] = ..., note: _Optional[str] = ..., pinned: bool = ..., pinned_by: _Optional[str] = ..., pin_reason: _Optional[str] = ..., parent: _Optional[str] = ..., passed: _Optional[str] = ..., doubts: _Optional[_Iterable[str]] = ..., verified_by: _Optional[str] = ..., verified_at_s: _Optional[float] = ..., fixed_size: bool = ...) -> None: ...
+
+class Export(_message.Message):
+    __slots__ = ("id", "checkpoint", "destination", "by", "at_s", "state", "note")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
+    DESTINATION_FIELD_NUMBER: _ClassVar[int]
+    BY_FIELD_NUMBER: _ClassVar[int]
+    AT_S_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    NOTE_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    checkpoint: str
+    destination: str
+    by: str
+    at_s: float
+    state: ExportState
+    note: str
+    def __init__(self, id: _Optional[str] = ..., checkpoint: _Optional[str] = ..., destination: _Optional[str] = ..., by: _Optional[str] = ..., at_s: _Optional[float] = ..., state: _Optional[_Union[ExportState, str]] = ..., note: _Optional[str] = ...) -> None: ...
 
 class Node(_message.Message):
     __slots__ = ("name", "health", "availability", "reason", "since_s", "job", "generation", "address", "version", "slots", "devices", "labels", "cordoned_by", "cordoned_at_s")
@@ -321,6 +393,62 @@ class CancelJobResponse(_message.Message):
     JOB_FIELD_NUMBER: _ClassVar[int]
     job: Job
     def __init__(self, job: _Optional[_Union[Job, _Mapping]] = ...) -> None: ...
+
+class AskCheckpointRequest(_message.Message):
+    __slots__ = ("request_id", "job", "step", "generation", "verb", "by", "reason", "destination")
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    VERB_FIELD_NUMBER: _ClassVar[int]
+    BY_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    DESTINATION_FIELD_NUMBER: _ClassVar[int]
+    request_id: str
+    job: str
+    step: int
+    generation: int
+    verb: CheckpointVerb
+    by: str
+    reason: str
+    destination: str
+    def __init__(self, request_id: _Optional[str] = ..., job: _Optional[str] = ..., step: _Optional[int] = ..., generation: _Optional[int] = ..., verb: _Optional[_Union[CheckpointVerb, str]] = ..., by: _Optional[str] = ..., reason: _Optional[str] = ..., destination: _Optional[str] = ...) -> None: ...
+
+class AskCheckpointResponse(_message.Message):
+    __slots__ = ("job",)
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    job: Job
+    def __init__(self, job: _Optional[_Union[Job, _Mapping]] = ...) -> None: ...
+
+class RollbackJobRequest(_message.Message):
+    __slots__ = ("request_id", "job", "step", "generation", "by", "reason", "dry_run")
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    BY_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    DRY_RUN_FIELD_NUMBER: _ClassVar[int]
+    request_id: str
+    job: str
+    step: int
+    generation: int
+    by: str
+    reason: str
+    dry_run: bool
+    def __init__(self, request_id: _Optional[str] = ..., job: _Optional[str] = ..., step: _Optional[int] = ..., generation: _Optional[int] = ..., by: _Optional[str] = ..., reason: _Optional[str] = ..., dry_run: bool = ...) -> None: ...
+
+class RollbackJobResponse(_message.Message):
+    __slots__ = ("job", "target", "passed", "steps_lost")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    TARGET_FIELD_NUMBER: _ClassVar[int]
+    PASSED_FIELD_NUMBER: _ClassVar[int]
+    STEPS_LOST_FIELD_NUMBER: _ClassVar[int]
+    job: Job
+    target: Checkpoint
+    passed: _containers.RepeatedCompositeFieldContainer[Checkpoint]
+    steps_lost: int
+    def __init__(self, job: _Optional[_Union[Job, _Mapping]] = ..., target: _Optional[_Union[Checkpoint, _Mapping]] = ..., passed: _Optional[_Iterable[_Union[Checkpoint, _Mapping]]] = ..., steps_lost: _Optional[int] = ...) -> None: ...
 
 class ListNodesRequest(_message.Message):
     __slots__ = ()

@@ -57,6 +57,16 @@ class OperatorServiceStub(object):
                 request_serializer=evertrain_dot_api_dot_v1_dot_operator__pb2.CancelJobRequest.SerializeToString,
                 response_deserializer=evertrain_dot_api_dot_v1_dot_operator__pb2.CancelJobResponse.FromString,
                 _registered_method=True)
+        self.AskCheckpoint = channel.unary_unary(
+                '/evertrain.api.v1.OperatorService/AskCheckpoint',
+                request_serializer=evertrain_dot_api_dot_v1_dot_operator__pb2.AskCheckpointRequest.SerializeToString,
+                response_deserializer=evertrain_dot_api_dot_v1_dot_operator__pb2.AskCheckpointResponse.FromString,
+                _registered_method=True)
+        self.RollbackJob = channel.unary_unary(
+                '/evertrain.api.v1.OperatorService/RollbackJob',
+                request_serializer=evertrain_dot_api_dot_v1_dot_operator__pb2.RollbackJobRequest.SerializeToString,
+                response_deserializer=evertrain_dot_api_dot_v1_dot_operator__pb2.RollbackJobResponse.FromString,
+                _registered_method=True)
         self.ListNodes = channel.unary_unary(
                 '/evertrain.api.v1.OperatorService/ListNodes',
                 request_serializer=evertrain_dot_api_dot_v1_dot_operator__pb2.ListNodesRequest.SerializeToString,
@@ -120,6 +130,20 @@ class OperatorServiceServicer(object):
 
     def CancelJob(self, request, context):
         """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def AskCheckpoint(self, request, context):
+        """Have a checkpoint verified, pinned, unpinned or exported. Answered when that is decided; an export goes on after it.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RollbackJob(self, request, context):
+        """Stop the job's gang and go on from that checkpoint; newer ones are not used again. With dry_run nothing is done.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
@@ -191,6 +215,16 @@ def add_OperatorServiceServicer_to_server(servicer, server):
                     servicer.CancelJob,
                     request_deserializer=evertrain_dot_api_dot_v1_dot_operator__pb2.CancelJobRequest.FromString,
                     response_serializer=evertrain_dot_api_dot_v1_dot_operator__pb2.CancelJobResponse.SerializeToString,
+            ),
+            'AskCheckpoint': grpc.unary_unary_rpc_method_handler(
+                    servicer.AskCheckpoint,
+                    request_deserializer=evertrain_dot_api_dot_v1_dot_operator__pb2.AskCheckpointRequest.FromString,
+                    response_serializer=evertrain_dot_api_dot_v1_dot_operator__pb2.AskCheckpointResponse.SerializeToString,
+            ),
+            'RollbackJob': grpc.unary_unary_rpc_method_handler(
+                    servicer.RollbackJob,
+                    request_deserializer=evertrain_dot_api_dot_v1_dot_operator__pb2.RollbackJobRequest.FromString,
+                    response_serializer=evertrain_dot_api_dot_v1_dot_operator__pb2.RollbackJobResponse.SerializeToString,
             ),
             'ListNodes': grpc.unary_unary_rpc_method_handler(
                     servicer.ListNodes,
@@ -339,6 +373,60 @@ class OperatorService(object):
             '/evertrain.api.v1.OperatorService/CancelJob',
             evertrain_dot_api_dot_v1_dot_operator__pb2.CancelJobRequest.SerializeToString,
             evertrain_dot_api_dot_v1_dot_operator__pb2.CancelJobResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AskCheckpoint(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/evertrain.api.v1.OperatorService/AskCheckpoint',
+            evertrain_dot_api_dot_v1_dot_operator__pb2.AskCheckpointRequest.SerializeToString,
+            evertrain_dot_api_dot_v1_dot_operator__pb2.AskCheckpointResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RollbackJob(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/evertrain.api.v1.OperatorService/RollbackJob',
+            evertrain_dot_api_dot_v1_dot_operator__pb2.RollbackJobRequest.SerializeToString,
+            evertrain_dot_api_dot_v1_dot_operator__pb2.RollbackJobResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -29,6 +29,20 @@ class CheckpointStateRecord(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     CHECKPOINT_STATE_RECORD_PROVEN: _ClassVar[CheckpointStateRecord]
     CHECKPOINT_STATE_RECORD_EXPIRED: _ClassVar[CheckpointStateRecord]
     CHECKPOINT_STATE_RECORD_CORRUPT: _ClassVar[CheckpointStateRecord]
+
+class TaskKindRecord(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    TASK_KIND_RECORD_UNSPECIFIED: _ClassVar[TaskKindRecord]
+    TASK_KIND_RECORD_VERIFY: _ClassVar[TaskKindRecord]
+    TASK_KIND_RECORD_REMOVE: _ClassVar[TaskKindRecord]
+    TASK_KIND_RECORD_EXPORT: _ClassVar[TaskKindRecord]
+
+class ExportStateRecord(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    EXPORT_STATE_RECORD_UNSPECIFIED: _ClassVar[ExportStateRecord]
+    EXPORT_STATE_RECORD_WAITING: _ClassVar[ExportStateRecord]
+    EXPORT_STATE_RECORD_DONE: _ClassVar[ExportStateRecord]
+    EXPORT_STATE_RECORD_FAILED: _ClassVar[ExportStateRecord]
 JOB_STATE_RECORD_UNSPECIFIED: JobStateRecord
 JOB_STATE_RECORD_QUEUED: JobStateRecord
 JOB_STATE_RECORD_PLACING: JobStateRecord
@@ -47,6 +61,14 @@ CHECKPOINT_STATE_RECORD_VERIFIED: CheckpointStateRecord
 CHECKPOINT_STATE_RECORD_PROVEN: CheckpointStateRecord
 CHECKPOINT_STATE_RECORD_EXPIRED: CheckpointStateRecord
 CHECKPOINT_STATE_RECORD_CORRUPT: CheckpointStateRecord
+TASK_KIND_RECORD_UNSPECIFIED: TaskKindRecord
+TASK_KIND_RECORD_VERIFY: TaskKindRecord
+TASK_KIND_RECORD_REMOVE: TaskKindRecord
+TASK_KIND_RECORD_EXPORT: TaskKindRecord
+EXPORT_STATE_RECORD_UNSPECIFIED: ExportStateRecord
+EXPORT_STATE_RECORD_WAITING: ExportStateRecord
+EXPORT_STATE_RECORD_DONE: ExportStateRecord
+EXPORT_STATE_RECORD_FAILED: ExportStateRecord
 
 class NodeRangeRecord(_message.Message):
     __slots__ = ("min", "max", "multiple_of")
@@ -59,14 +81,26 @@ class NodeRangeRecord(_message.Message):
     def __init__(self, min: _Optional[int] = ..., max: _Optional[int] = ..., multiple_of: _Optional[int] = ...) -> None: ...
 
 class CheckpointPolicyRecord(_message.Message):
-    __slots__ = ("dir", "every_steps", "keep")
+    __slots__ = ("dir", "every_steps", "keep", "auto", "every_s", "keep_every_steps", "keep_proven", "exposed_max_s", "fixed_size")
     DIR_FIELD_NUMBER: _ClassVar[int]
     EVERY_STEPS_FIELD_NUMBER: _ClassVar[int]
     KEEP_FIELD_NUMBER: _ClassVar[int]
+    AUTO_FIELD_NUMBER: _ClassVar[int]
+    EVERY_S_FIELD_NUMBER: _ClassVar[int]
+    KEEP_EVERY_STEPS_FIELD_NUMBER: _ClassVar[int]
+    KEEP_PROVEN_FIELD_NUMBER: _ClassVar[int]
+    EXPOSED_MAX_S_FIELD_NUMBER: _ClassVar[int]
+    FIXED_SIZE_FIELD_NUMBER: _ClassVar[int]
     dir: str
     every_steps: int
     keep: int
-    def __init__(self, dir: _Optional[str] = ..., every_steps: _Optional[int] = ..., keep: _Optional[int] = ...) -> None: ...
+    auto: bool
+    every_s: float
+    keep_every_steps: int
+    keep_proven: int
+    exposed_max_s: float
+    fixed_size: bool
+    def __init__(self, dir: _Optional[str] = ..., every_steps: _Optional[int] = ..., keep: _Optional[int] = ..., auto: bool = ..., every_s: _Optional[float] = ..., keep_every_steps: _Optional[int] = ..., keep_proven: _Optional[int] = ..., exposed_max_s: _Optional[float] = ..., fixed_size: bool = ...) -> None: ...
 
 class RetryPolicyRecord(_message.Message):
     __slots__ = ("max_failures", "max_without_progress")
@@ -127,8 +161,30 @@ class JobSpecRecord(_message.Message):
     prepare_timeout_s: float
     def __init__(self, name: _Optional[str] = ..., script: _Optional[str] = ..., args: _Optional[_Iterable[str]] = ..., command: _Optional[_Iterable[str]] = ..., python: _Optional[str] = ..., workdir: _Optional[str] = ..., env: _Optional[_Mapping[str, str]] = ..., preload: _Optional[_Iterable[str]] = ..., nodes: _Optional[_Union[NodeRangeRecord, _Mapping]] = ..., nproc_per_node: _Optional[int] = ..., devices_per_worker: _Optional[int] = ..., checkpoint: _Optional[_Union[CheckpointPolicyRecord, _Mapping]] = ..., retry: _Optional[_Union[RetryPolicyRecord, _Mapping]] = ..., logs: _Optional[_Union[LogPolicyRecord, _Mapping]] = ..., stop_grace_s: _Optional[float] = ..., prepare_timeout_s: _Optional[float] = ...) -> None: ...
 
+class DoubtRecord(_message.Message):
+    __slots__ = ("by", "at", "why", "generation")
+    BY_FIELD_NUMBER: _ClassVar[int]
+    AT_FIELD_NUMBER: _ClassVar[int]
+    WHY_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    by: str
+    at: float
+    why: str
+    generation: int
+    def __init__(self, by: _Optional[str] = ..., at: _Optional[float] = ..., why: _Optional[str] = ..., generation: _Optional[int] = ...) -> None: ...
+
+class PinRecord(_message.Message):
+    __slots__ = ("by", "reason", "at")
+    BY_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    AT_FIELD_NUMBER: _ClassVar[int]
+    by: str
+    reason: str
+    at: float
+    def __init__(self, by: _Optional[str] = ..., reason: _Optional[str] = ..., at: _Optional[float] = ...) -> None: ...
+
 class CheckpointRecord(_message.Message):
-    __slots__ = ("step", "generation", "path", "digest", "bytes_total", "world_size", "registered_at", "save_s", "state", "note")
+    __slots__ = ("step", "generation", "path", "digest", "bytes_total", "world_size", "registered_at", "save_s", "state", "note", "fixed_size", "parent", "doubts", "passed", "pin", "asked", "verified_by", "verified_at", "tries", "try_at", "tried", "writer", "left")
     STEP_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     PATH_FIELD_NUMBER: _ClassVar[int]
@@ -139,6 +195,19 @@ class CheckpointRecord(_message.Message):
     SAVE_S_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     NOTE_FIELD_NUMBER: _ClassVar[int]
+    FIXED_SIZE_FIELD_NUMBER: _ClassVar[int]
+    PARENT_FIELD_NUMBER: _ClassVar[int]
+    DOUBTS_FIELD_NUMBER: _ClassVar[int]
+    PASSED_FIELD_NUMBER: _ClassVar[int]
+    PIN_FIELD_NUMBER: _ClassVar[int]
+    ASKED_FIELD_NUMBER: _ClassVar[int]
+    VERIFIED_BY_FIELD_NUMBER: _ClassVar[int]
+    VERIFIED_AT_FIELD_NUMBER: _ClassVar[int]
+    TRIES_FIELD_NUMBER: _ClassVar[int]
+    TRY_AT_FIELD_NUMBER: _ClassVar[int]
+    TRIED_FIELD_NUMBER: _ClassVar[int]
+    WRITER_FIELD_NUMBER: _ClassVar[int]
+    LEFT_FIELD_NUMBER: _ClassVar[int]
     step: int
     generation: int
     path: str
@@ -149,7 +218,76 @@ class CheckpointRecord(_message.Message):
     save_s: float
     state: CheckpointStateRecord
     note: str
-    def __init__(self, step: _Optional[int] = ..., generation: _Optional[int] = ..., path: _Optional[str] = ..., digest: _Optional[str] = ..., bytes_total: _Optional[int] = ..., world_size: _Optional[int] = ..., registered_at: _Optional[float] = ..., save_s: _Optional[float] = ..., state: _Optional[_Union[CheckpointStateRecord, str]] = ..., note: _Optional[str] = ...) -> None: ...
+    fixed_size: bool
+    parent: str
+    doubts: _containers.RepeatedCompositeFieldContainer[DoubtRecord]
+    passed: str
+    pin: PinRecord
+    asked: bool
+    verified_by: str
+    verified_at: float
+    tries: int
+    try_at: float
+    tried: _containers.RepeatedScalarFieldContainer[str]
+    writer: str
+    left: bool
+    def __init__(self, step: _Optional[int] = ..., generation: _Optional[int] = ..., path: _Optional[str] = ..., digest: _Optional[str] = ..., bytes_total: _Optional[int] = ..., world_size: _Optional[int] = ..., registered_at: _Optional[float] = ..., save_s: _Optional[float] = ..., state: _Optional[_Union[CheckpointStateRecord, str]] = ..., note: _Optional[str] = ..., fixed_size: bool = ..., parent: _Optional[str] = ..., doubts: _Optional[_Iterable[_Union[DoubtRecord, _Mapping]]] = ..., passed: _Optional[str] = ..., pin: _Optional[_Union[PinRecord, _Mapping]] = ..., asked: bool = ..., verified_by: _Optional[str] = ..., verified_at: _Optional[float] = ..., tries: _Optional[int] = ..., try_at: _Optional[float] = ..., tried: _Optional[_Iterable[str]] = ..., writer: _Optional[str] = ..., left: bool = ...) -> None: ...
+
+class TaskRecord(_message.Message):
+    __slots__ = ("id", "kind", "node", "path", "digest", "destination", "deadline_s", "given_at")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
+    DESTINATION_FIELD_NUMBER: _ClassVar[int]
+    DEADLINE_S_FIELD_NUMBER: _ClassVar[int]
+    GIVEN_AT_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    kind: TaskKindRecord
+    node: str
+    path: str
+    digest: str
+    destination: str
+    deadline_s: float
+    given_at: float
+    def __init__(self, id: _Optional[str] = ..., kind: _Optional[_Union[TaskKindRecord, str]] = ..., node: _Optional[str] = ..., path: _Optional[str] = ..., digest: _Optional[str] = ..., destination: _Optional[str] = ..., deadline_s: _Optional[float] = ..., given_at: _Optional[float] = ...) -> None: ...
+
+class RollbackRecord(_message.Message):
+    __slots__ = ("by", "reason", "at", "target")
+    BY_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    AT_FIELD_NUMBER: _ClassVar[int]
+    TARGET_FIELD_NUMBER: _ClassVar[int]
+    by: str
+    reason: str
+    at: float
+    target: str
+    def __init__(self, by: _Optional[str] = ..., reason: _Optional[str] = ..., at: _Optional[float] = ..., target: _Optional[str] = ...) -> None: ...
+
+class ExportRecord(_message.Message):
+    __slots__ = ("id", "checkpoint", "path", "destination", "by", "at", "state", "note", "tries", "try_at")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    DESTINATION_FIELD_NUMBER: _ClassVar[int]
+    BY_FIELD_NUMBER: _ClassVar[int]
+    AT_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    NOTE_FIELD_NUMBER: _ClassVar[int]
+    TRIES_FIELD_NUMBER: _ClassVar[int]
+    TRY_AT_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    checkpoint: str
+    path: str
+    destination: str
+    by: str
+    at: float
+    state: ExportStateRecord
+    note: str
+    tries: int
+    try_at: float
+    def __init__(self, id: _Optional[str] = ..., checkpoint: _Optional[str] = ..., path: _Optional[str] = ..., destination: _Optional[str] = ..., by: _Optional[str] = ..., at: _Optional[float] = ..., state: _Optional[_Union[ExportStateRecord, str]] = ..., note: _Optional[str] = ..., tries: _Optional[int] = ..., try_at: _Optional[float] = ...) -> None: ...
 
 class MemberRecord(_message.Message):
     __slots__ = ("node", "rank_first", "address", "probe_port", "launcher_id")
@@ -166,7 +304,7 @@ class MemberRecord(_message.Message):
     def __init__(self, node: _Optional[str] = ..., rank_first: _Optional[int] = ..., address: _Optional[str] = ..., probe_port: _Optional[int] = ..., launcher_id: _Optional[str] = ...) -> None: ...
 
 class GangRecord(_message.Message):
-    __slots__ = ("generation", "members", "master_addr", "master_port", "restore_path", "restore_digest", "restore_step", "formed_at", "reason", "yielding_since", "yielding_reason", "finished", "yielded", "broke_at", "running", "failing_since")
+    __slots__ = ("generation", "members", "master_addr", "master_port", "restore_path", "restore_digest", "restore_step", "formed_at", "reason", "yielding_since", "yielding_reason", "finished", "yielded", "broke_at", "running", "failing_since", "mtbf_s")
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     MEMBERS_FIELD_NUMBER: _ClassVar[int]
     MASTER_ADDR_FIELD_NUMBER: _ClassVar[int]
@@ -183,6 +321,7 @@ class GangRecord(_message.Message):
     BROKE_AT_FIELD_NUMBER: _ClassVar[int]
     RUNNING_FIELD_NUMBER: _ClassVar[int]
     FAILING_SINCE_FIELD_NUMBER: _ClassVar[int]
+    MTBF_S_FIELD_NUMBER: _ClassVar[int]
     generation: int
     members: _containers.RepeatedCompositeFieldContainer[MemberRecord]
     master_addr: str
@@ -199,7 +338,8 @@ class GangRecord(_message.Message):
     broke_at: float
     running: bool
     failing_since: float
-    def __init__(self, generation: _Optional[int] = ..., members: _Optional[_Iterable[_Union[MemberRecord, _Mapping]]] = ..., master_addr: _Optional[str] = ..., master_port: _Optional[int] = ..., restore_path: _Optional[str] = ..., restore_digest: _Optional[str] = ..., restore_step: _Optional[int] = ..., formed_at: _Optional[float] = ..., reason: _Optional[str] = ..., yielding_since: _Optional[float] = ..., yielding_reason: _Optional[str] = ..., finished: _Optional[_Iterable[str]] = ..., yielded: _Optional[_Iterable[str]] = ..., broke_at: _Optional[float] = ..., running: bool = ..., failing_since: _Optional[float] = ...) -> None: ...
+    mtbf_s: float
+    def __init__(self, generation: _Optional[int] = ..., members: _Optional[_Iterable[_Union[MemberRecord, _Mapping]]] = ..., master_addr: _Optional[str] = ..., master_port: _Optional[int] = ..., restore_path: _Optional[str] = ..., restore_digest: _Optional[str] = ..., restore_step: _Optional[int] = ..., formed_at: _Optional[float] = ..., reason: _Optional[str] = ..., yielding_since: _Optional[float] = ..., yielding_reason: _Optional[str] = ..., finished: _Optional[_Iterable[str]] = ..., yielded: _Optional[_Iterable[str]] = ..., broke_at: _Optional[float] = ..., running: bool = ..., failing_since: _Optional[float] = ..., mtbf_s: _Optional[float] = ...) -> None: ...
 
 class RecoveryPhasesRecord(_message.Message):
     __slots__ = ("detect_ms", "decide_ms", "stop_ms", "restart_ms", "restore_ms", "first_step_ms", "total_ms")
@@ -238,7 +378,7 @@ class ProcessExitRecord(_message.Message):
     def __init__(self, rank: _Optional[int] = ..., local_rank: _Optional[int] = ..., pid: _Optional[int] = ..., code: _Optional[int] = ..., message: _Optional[str] = ..., after_s: _Optional[float] = ..., stopped_by_us: bool = ...) -> None: ...
 
 class GenerationHistoryRecord(_message.Message):
-    __slots__ = ("generation", "nodes", "world_size", "reason", "ended", "formed_at", "ended_at", "restored_step", "first_step", "last_step", "steps_lost", "phases", "exits", "save_failed")
+    __slots__ = ("generation", "nodes", "world_size", "reason", "ended", "formed_at", "ended_at", "restored_step", "first_step", "last_step", "steps_lost", "phases", "exits", "save_failed", "save_failed_step")
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     NODES_FIELD_NUMBER: _ClassVar[int]
     WORLD_SIZE_FIELD_NUMBER: _ClassVar[int]
@@ -253,6 +393,7 @@ class GenerationHistoryRecord(_message.Message):
     PHASES_FIELD_NUMBER: _ClassVar[int]
     EXITS_FIELD_NUMBER: _ClassVar[int]
     SAVE_FAILED_FIELD_NUMBER: _ClassVar[int]
+    SAVE_FAILED_STEP_FIELD_NUMBER: _ClassVar[int]
     generation: int
     nodes: int
     world_size: int
@@ -267,7 +408,8 @@ class GenerationHistoryRecord(_message.Message):
     phases: RecoveryPhasesRecord
     exits: _containers.RepeatedCompositeFieldContainer[ProcessExitRecord]
     save_failed: str
-    def __init__(self, generation: _Optional[int] = ..., nodes: _Optional[int] = ..., world_size: _Optional[int] = ..., reason: _Optional[str] = ..., ended: _Optional[str] = ..., formed_at: _Optional[float] = ..., ended_at: _Optional[float] = ..., restored_step: _Optional[int] = ..., first_step: _Optional[int] = ..., last_step: _Optional[int] = ..., steps_lost: _Optional[int] = ..., phases: _Optional[_Union[RecoveryPhasesRecord, _Mapping]] = ..., exits: _Optional[_Iterable[_Union[ProcessExitRecord, _Mapping]]] = ..., save_failed: _Optional[str] = ...) -> None: ...
+    save_failed_step: int
+    def __init__(self, generation: _Optional[int] = ..., nodes: _Optional[int] = ..., world_size: _Optional[int] = ..., reason: _Optional[str] = ..., ended: _Optional[str] = ..., formed_at: _Optional[float] = ..., ended_at: _Optional[float] = ..., restored_step: _Optional[int] = ..., first_step: _Optional[int] = ..., last_step: _Optional[int] = ..., steps_lost: _Optional[int] = ..., phases: _Optional[_Union[RecoveryPhasesRecord, _Mapping]] = ..., exits: _Optional[_Iterable[_Union[ProcessExitRecord, _Mapping]]] = ..., save_failed: _Optional[str] = ..., save_failed_step: _Optional[int] = ...) -> None: ...
 
 class CancelRecord(_message.Message):
     __slots__ = ("by", "reason", "at")
@@ -280,7 +422,7 @@ class CancelRecord(_message.Message):
     def __init__(self, by: _Optional[str] = ..., reason: _Optional[str] = ..., at: _Optional[float] = ...) -> None: ...
 
 class JobRecord(_message.Message):
-    __slots__ = ("name", "incarnation", "spec", "submitted_by", "submitted_at", "state", "reason", "since", "generation", "reserved", "reserved_at", "gang", "checkpoints", "failures", "without_progress", "best_step", "steps_lost", "cancel", "history", "grow_not_before", "last_nodes", "logic", "pauses", "retry_at", "shunned")
+    __slots__ = ("name", "incarnation", "spec", "submitted_by", "submitted_at", "state", "reason", "since", "generation", "reserved", "reserved_at", "gang", "checkpoints", "failures", "without_progress", "best_step", "steps_lost", "cancel", "history", "grow_not_before", "last_nodes", "logic", "pauses", "retry_at", "shunned", "tasks", "tasks_given", "rollback", "rolled_generation", "exports", "saves_failed", "overdue_since", "fixed_nodes", "breaks", "node_seconds", "save_every")
     NAME_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     SPEC_FIELD_NUMBER: _ClassVar[int]
@@ -306,6 +448,17 @@ class JobRecord(_message.Message):
     PAUSES_FIELD_NUMBER: _ClassVar[int]
     RETRY_AT_FIELD_NUMBER: _ClassVar[int]
     SHUNNED_FIELD_NUMBER: _ClassVar[int]
+    TASKS_FIELD_NUMBER: _ClassVar[int]
+    TASKS_GIVEN_FIELD_NUMBER: _ClassVar[int]
+    ROLLBACK_FIELD_NUMBER: _ClassVar[int]
+    ROLLED_GENERATION_FIELD_NUMBER: _ClassVar[int]
+    EXPORTS_FIELD_NUMBER: _ClassVar[int]
+    SAVES_FAILED_FIELD_NUMBER: _ClassVar[int]
+    OVERDUE_SINCE_FIELD_NUMBER: _ClassVar[int]
+    FIXED_NODES_FIELD_NUMBER: _ClassVar[int]
+    BREAKS_FIELD_NUMBER: _ClassVar[int]
+    NODE_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    SAVE_EVERY_FIELD_NUMBER: _ClassVar[int]
     name: str
     incarnation: int
     spec: JobSpecRecord
@@ -331,7 +484,18 @@ class JobRecord(_message.Message):
     pauses: int
     retry_at: float
     shunned: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, name: _Optional[str] = ..., incarnation: _Optional[int] = ..., spec: _Optional[_Union[JobSpecRecord, _Mapping]] = ..., submitted_by: _Optional[str] = ..., submitted_at: _Optional[float] = ..., state: _Optional[_Union[JobStateRecord, str]] = ..., reason: _Optional[str] = ..., since: _Optional[float] = ..., generation: _Optional[int] = ..., reserved: _Optional[_Iterable[str]] = ..., reserved_at: _Optional[float] = ..., gang: _Optional[_Union[GangRecord, _Mapping]] = ..., checkpoints: _Optional[_Iterable[_Union[CheckpointRecord, _Mapping]]] = ..., failures: _Optional[int] = ..., without_progress: _Optional[int] = ..., best_step: _Optional[int] = ..., steps_lost: _Optional[int] = ..., cancel: _Optional[_Union[CancelRecord, _Mapping]] = ..., history: _Optional[_Iterable[_Union[GenerationHistoryRecord, _Mapping]]] = ..., grow_not_before: _Optional[float] = ..., last_nodes: _Optional[_Iterable[str]] = ..., logic: _Optional[int] = ..., pauses: _Optional[int] = ..., retry_at: _Optional[float] = ..., shunned: _Optional[_Iterable[str]] = ...) -> None: ...
+    tasks: _containers.RepeatedCompositeFieldContainer[TaskRecord]
+    tasks_given: int
+    rollback: RollbackRecord
+    rolled_generation: int
+    exports: _containers.RepeatedCompositeFieldContainer[ExportRecord]
+    saves_failed: int
+    overdue_since: float
+    fixed_nodes: int
+    breaks: int
+    node_seconds: float
+    save_every: int
+    def __init__(self, name: _Optional[str] = ..., incarnation: _Optional[int] = ..., spec: _Optional[_Union[JobSpecRecord, _Mapping]] = ..., submitted_by: _Optional[str] = ..., submitted_at: _Optional[float] = ..., state: _Optional[_Union[JobStateRecord, str]] = ..., reason: _Optional[str] = ..., since: _Optional[float] = ..., generation: _Optional[int] = ..., reserved: _Optional[_Iterable[str]] = ..., reserved_at: _Optional[float] = ..., gang: _Optional[_Union[GangRecord, _Mapping]] = ..., checkpoints: _Optional[_Iterable[_Union[CheckpointRecord, _Mapping]]] = ..., failures: _Optional[int] = ..., without_progress: _Optional[int] = ..., best_step: _Optional[int] = ..., steps_lost: _Optional[int] = ..., cancel: _Optional[_Union[CancelRecord, _Mapping]] = ..., history: _Optional[_Iterable[_Union[GenerationHistoryRecord, _Mapping]]] = ..., grow_not_before: _Optional[float] = ..., last_nodes: _Optional[_Iterable[str]] = ..., logic: _Optional[int] = ..., pauses: _Optional[int] = ..., retry_at: _Optional[float] = ..., shunned: _Optional[_Iterable[str]] = ..., tasks: _Optional[_Iterable[_Union[TaskRecord, _Mapping]]] = ..., tasks_given: _Optional[int] = ..., rollback: _Optional[_Union[RollbackRecord, _Mapping]] = ..., rolled_generation: _Optional[int] = ..., exports: _Optional[_Iterable[_Union[ExportRecord, _Mapping]]] = ..., saves_failed: _Optional[int] = ..., overdue_since: _Optional[float] = ..., fixed_nodes: _Optional[int] = ..., breaks: _Optional[int] = ..., node_seconds: _Optional[float] = ..., save_every: _Optional[int] = ...) -> None: ...
 
 class CordonRecord(_message.Message):
     __slots__ = ("by", "reason", "at", "drain", "deadline")

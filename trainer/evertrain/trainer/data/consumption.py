@@ -17,9 +17,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
-
-from evertrain.trainer.data.sampler import Plan
+from typing import Final, Protocol
 
 FINDINGS_MAX: Final = 20
 _NAME: Final = re.compile(r"g(\d{6,})-rank(\d{5,})\.jsonl")
@@ -79,11 +77,28 @@ class ConsumptionReport:
         return self.duplicates == 0 and self.missing == 0
 
 
-def audit(folder: Path, plan: Plan) -> ConsumptionReport:
+class Order(Protocol):
+    """What every step of a job is to consume: of samples (sampler.py) or of shards (shards.py)."""
+
+    def ids(self, step: int, /) -> list[int]: ...
+
+
+class Planned(Protocol):
+    """An order, and how many steps of it."""
+
+    @property
+    def order(self) -> Order: ...
+
+    @property
+    def steps(self) -> int: ...
+
+
+def audit(folder: Path, plan: Planned) -> ConsumptionReport:
     """Compare the kept history of the logs in ``folder`` with ``plan``: all of its steps, and no other.
 
     Of each generation those steps are kept that lie before the first step of
-    every later one. Raises :class:`BadLog`.
+    every later one. A quarantine that came in the course of the job is part of
+    its plan: take the plan from the job's last state. Raises :class:`BadLog`.
     """
     logged = _logged(folder)
     kept: dict[int, list[int]] = {}
@@ -108,7 +123,7 @@ def audit(folder: Path, plan: Plan) -> ConsumptionReport:
     )
 
 
-def _compare(step: int, consumed: Sequence[int], plan: Plan) -> StepFinding | None:
+def _compare(step: int, consumed: Sequence[int], plan: Planned) -> StepFinding | None:
     have, want = Counter(consumed), Counter(plan.order.ids(step) if step < plan.steps else ())
     if have == want:
         return None

@@ -48,10 +48,28 @@ class KeyedPermutation:
             value = self._once(value)
         return value
 
+    def index_of(self, value: int) -> int:
+        """Which index is mapped to ``value``."""
+        assert 0 <= value < self.length, "a value is below the length"
+        index = self._back(value)
+        while index >= self.length:
+            index = self._back(index)
+        return index
+
     def _once(self, value: int) -> int:
         left, right = value >> self._right_bits, value & self._right_mask
         for key, mask in self._rounds:
-            mixed = ((right ^ key) * _MIX_1) & _MASK64
-            mixed = ((mixed ^ (mixed >> 33)) * _MIX_2) & _MASK64
-            left, right = right, left ^ ((mixed >> 32) & mask)
+            left, right = right, left ^ ((_mixed(right, key) >> 32) & mask)
         return left << self._right_bits | right
+
+    def _back(self, value: int) -> int:
+        """The inverse of one turn: the rounds from the last to the first, each undone."""
+        left, right = value >> self._right_bits, value & self._right_mask
+        for key, mask in reversed(self._rounds):
+            left, right = right ^ ((_mixed(left, key) >> 32) & mask), left
+        return left << self._right_bits | right
+
+
+def _mixed(value: int, key: int) -> int:
+    mixed = ((value ^ key) * _MIX_1) & _MASK64
+    return ((mixed ^ (mixed >> 33)) * _MIX_2) & _MASK64

@@ -15,13 +15,19 @@ from evertrain.api import mirror
 from evertrain.api.v1 import record_pb2
 from evertrain.chaos.sim.history import Committed
 from evertrain.contract.jobspec import JobSpec
-from evertrain.controlplane.core.state import Cancel, Checkpoint, Gang, GenerationHistory, Job, JobState, Node, Request
+from evertrain.controlplane.core.checkpoint import Checkpoint, Export, Rollback, Task
+from evertrain.controlplane.core.state import Cancel, Gang, GenerationHistory, Job, JobState, Node, Request
 from evertrain.controlplane.store import codec
 from evertrain.controlplane.store.api import Key, Kind, Write
 
-_LISTS: Final[dict[str, type]] = {"checkpoints": Checkpoint, "history": GenerationHistory}
+_LISTS: Final[dict[str, type]] = {
+    "checkpoints": Checkpoint,
+    "history": GenerationHistory,
+    "tasks": Task,
+    "exports": Export,
+}
 """Repeated messages of a job's record: they grow at their end."""
-_NESTED: Final[dict[str, type]] = {"spec": JobSpec, "gang": Gang, "cancel": Cancel}
+_NESTED: Final[dict[str, type]] = {"spec": JobSpec, "gang": Gang, "cancel": Cancel, "rollback": Rollback}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

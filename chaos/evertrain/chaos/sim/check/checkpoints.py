@@ -8,7 +8,8 @@ from evertrain.chaos.sim.check.books import Changed, JobChange
 from evertrain.chaos.sim.check.checker import Checker, Ground, Seen
 from evertrain.chaos.sim.history import CheckpointRefused, CheckpointRemoved, Restored
 from evertrain.chaos.sim.storage import Condition, Storage
-from evertrain.controlplane.core.state import Checkpoint, CheckpointState, Job
+from evertrain.controlplane.core.checkpoint import Checkpoint, CheckpointState
+from evertrain.controlplane.core.state import Job
 
 REMOVED_MAX = 64
 """Removals remembered of a job: more than a record holds checkpoints."""
@@ -16,10 +17,20 @@ GOOD = frozenset({CheckpointState.COMMITTED, CheckpointState.VERIFIED, Checkpoin
 """States of a checkpoint that may be restored from."""
 
 
+SURE = frozenset({CheckpointState.VERIFIED, CheckpointState.PROVEN})
+
+
 def newest_good(job: Job) -> Checkpoint | None:
-    """The newest registered checkpoint that nobody has refused and retention has not given up."""
-    good = [each for each in job.checkpoints if each.state in GOOD]
-    return max(good, key=lambda each: (each.step, each.generation), default=None)
+    """The newest registered checkpoint that may be restored from; one that somebody found damaged only if all are."""
+    good = [each for each in job.checkpoints if each.state in GOOD and not each.passed]
+    sound = [each for each in good if not each.doubts]
+    return max(sound or good, key=lambda each: (each.step, each.generation), default=None)
+
+
+def newest_sure(job: Job) -> Checkpoint | None:
+    """The newest one that was read back whole, and that nobody found damaged since."""
+    sure = [each for each in job.checkpoints if each.state in SURE and not each.passed and not each.doubts]
+    return max(sure, key=lambda each: (each.step, each.generation), default=None)
 
 
 class OnlyGoodIsRestored(Checker):
@@ -117,8 +128,9 @@ class NoNeedlessRollback(Checker):
 class RetentionKeepsTheLast(Checker):
     """Design, invariant 3: retention never removes the newest checkpoint that can be restored from.
 
-    In the records: the newest good one stays good until a newer one is registered or a worker refuses it. On storage:
-    no generation finds that retention has removed what it is ordered to restore.
+    In the records: the newest good one stays good until a newer one is registered, and the newest that was read back
+    until a newer one was, unless it is found damaged or rolled back past. On storage: nothing is removed that the
+    records have not given up, and no generation finds that retention has removed what it is ordered to restore.
     """
 
     invariant = "retention never removes the last good checkpoint"
@@ -136,6 +148,7 @@ class RetentionKeepsTheLast(Checker):
                 for change in jobs:
                     self._records(change)
             case CheckpointRemoved(job=job_id, path=path):
+                self._given_up(job_id, path)
                 self._removed.setdefault(job_id, deque(maxlen=REMOVED_MAX)).append(path)
             case CheckpointRefused(job=job_id, generation=generation, path=path, why=why):
                 if path in self._removed.get(job_id, ()) and self._is_ordered(job_id, generation, path):
@@ -158,11 +171,21 @@ class RetentionKeepsTheLast(Checker):
             return
         if after.checkpoints == before.checkpoints:
             return
-        had, has = newest_good(before), newest_good(after)
+        self._stays("good", newest_good(before), newest_good(after), after)
+        self._stays("verified", newest_sure(before), newest_sure(after), after)
+
+    def _given_up(self, job_id: str, path: str) -> None:
+        job = self.books.job(job_id)
+        known = None if job is None else next((each for each in job.checkpoints if each.path == path), None)
+        if known is not None and known.state is not CheckpointState.EXPIRED:
+            self.broken(f"{job_id}: {path} was removed from storage, its record says {known.state}", job=job_id)
+
+    def _stays(self, what: str, had: Checkpoint | None, has: Checkpoint | None, after: Job) -> None:
         if had is None or after.ended:
             return
         now = next((each for each in after.checkpoints if each.path == had.path), None)
         replaced = has is not None and (has.step, has.generation) >= (had.step, had.generation)
-        if not replaced and (now is None or now.state is not CheckpointState.CORRUPT):
+        bad = now is not None and (now.state is CheckpointState.CORRUPT or bool(now.doubts) or bool(now.passed))
+        if not replaced and not bad:
             became = "forgotten" if now is None else f"marked {now.state}"
-            self.broken(f"{after.id}: its newest good checkpoint, step {had.step}, was {became}", job=after.id)
+            self.broken(f"{after.id}: its newest {what} checkpoint, step {had.step}, was {became}", job=after.id)

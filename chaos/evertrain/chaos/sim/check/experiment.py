@@ -49,7 +49,8 @@ class EveryStepOnce(Checker):
                 self._trained(what)
             case Changed(jobs=jobs):
                 for change in jobs:
-                    if change.after.ended and change.after.state is JobState.SUCCEEDED:
+                    had_ended = change.same and change.before is not None and change.before.ended
+                    if change.after.state is JobState.SUCCEEDED and not had_ended:
                         self._succeeded(change.after.id, change.after.generation)
 
     def _restored(self, told: Restored) -> None:

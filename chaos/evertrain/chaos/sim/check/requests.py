@@ -5,10 +5,33 @@ from __future__ import annotations
 from evertrain.chaos.sim.check.books import Changed, NodeChange
 from evertrain.chaos.sim.check.checker import Checker, Ground, Seen
 from evertrain.chaos.sim.history import Answered, Asked, Line
-from evertrain.controlplane.core.events import CancelAsked, DrainAsked, JobSubmitted, OperatorRequest, UndrainAsked
+from evertrain.controlplane.core.events import (
+    CancelAsked,
+    CheckpointAsked,
+    DrainAsked,
+    JobSubmitted,
+    OperatorRequest,
+    RollbackAsked,
+    UndrainAsked,
+)
 from evertrain.controlplane.core.state import Request
 
-VERBS: dict[type, str] = {JobSubmitted: "submit", CancelAsked: "cancel", DrainAsked: "drain", UndrainAsked: "undrain"}
+
+def verb_of(request: OperatorRequest) -> str:
+    """What a request is remembered as."""
+    match request:
+        case JobSubmitted():
+            return "submit"
+        case CancelAsked():
+            return "cancel"
+        case DrainAsked():
+            return "drain"
+        case UndrainAsked():
+            return "undrain"
+        case CheckpointAsked():
+            return str(request.verb)
+        case RollbackAsked():
+            return "rollback"
 
 
 def target_of(request: OperatorRequest) -> str:
@@ -16,7 +39,7 @@ def target_of(request: OperatorRequest) -> str:
     match request:
         case JobSubmitted():
             return request.spec.name
-        case CancelAsked():
+        case CancelAsked() | CheckpointAsked() | RollbackAsked():
             return request.job
         case DrainAsked() | UndrainAsked():
             return request.node
@@ -72,9 +95,9 @@ class AppliedOnce(Checker):
             self.broken(text + self._refused[request.request_id])
         if asked is None:
             self.broken(f"{about} ({request.verb} {request.target}) was accepted, and nobody had sent it")
-        elif (VERBS[type(asked)], target_of(asked)) != (request.verb, request.target):
+        elif (verb_of(asked), target_of(asked)) != (request.verb, request.target):
             text = f"{about} was accepted as {request.verb} {request.target}, "
-            self.broken(text + f"it asked to {VERBS[type(asked)]} {target_of(asked)}")
+            self.broken(text + f"it asked to {verb_of(asked)} {target_of(asked)}")
         self._accepted[request.request_id] = request
 
     def _jobs(self, changed: Changed) -> None:

@@ -17,6 +17,7 @@ CONDITIONS = {
     "torn": Condition.TORN,
     "missing": Condition.SHARD_MISSING,
     "gone": Condition.GONE,
+    "whole": Condition.WHOLE,
 }
 
 
@@ -294,5 +295,5 @@ VERBS = (
         "The checkpoint storage; tears-next: the next save looks done and is torn.",
         _storage,
     ),
-    Verb("spoil newest | STEP JOB rotten | torn | missing | gone", "A checkpoint of the job is damaged.", _spoil),
+    Verb("spoil newest | STEP JOB rotten | torn | missing | gone | whole", "A checkpoint is damaged; or no more.", _spoil),
 )

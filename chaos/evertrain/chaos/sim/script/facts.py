@@ -17,9 +17,10 @@ from evertrain.chaos.sim.script.args import Args, duration
 from evertrain.chaos.sim.script.story import names
 from evertrain.chaos.sim.training import Training
 from evertrain.chaos.sim.world import World
+from evertrain.controlplane.core.checkpoint import RESTORABLE, CheckpointState
 from evertrain.controlplane.core.ids import NodeName
-from evertrain.controlplane.core.placement import RESTORABLE, newest_checkpoint
-from evertrain.controlplane.core.state import CheckpointState, Job, JobState
+from evertrain.controlplane.core.lineage import newest_checkpoint
+from evertrain.controlplane.core.state import Job, JobState
 from evertrain.controlplane.store import codec
 from evertrain.controlplane.store.api import Key, Kind
 

@@ -110,17 +110,19 @@ class Checkpoints:
     job: str
     saved: list[int] = field(default_factory=list)
     registered: list[int] = field(default_factory=list)
+    verified: list[int] = field(default_factory=list)
+    expired: list[int] = field(default_factory=list)
     removed: list[int] = field(default_factory=list)
 
     def text(self) -> str:
         """What it says."""
-        parts = []
-        if self.saved and self.saved == self.registered:
-            parts.append(f"{steps(self.saved)} saved and registered")
-        else:
-            parts += [f"{steps(self.saved)} saved"] if self.saved else []
-            parts += [f"{steps(self.registered)} registered"] if self.registered else []
-        parts += [f"{steps(self.removed)} removed"] if self.removed else []
+        done = {"saved": self.saved, "registered": self.registered, "verified": self.verified}
+        done |= {"expired": self.expired, "removed": self.removed}
+        shared: dict[tuple[int, ...], list[str]] = {}
+        for what, found in done.items():
+            if found:
+                shared.setdefault(tuple(found), []).append(what)
+        parts = [f"{steps(found)} {' and '.join(what)}" for found, what in shared.items()]
         return f"{self.job}: checkpoint of {'; '.join(parts)}"
 
 
@@ -176,7 +178,11 @@ class Narrator:
             case CheckpointRemoved(job=job, step=step):
                 self._checkpoints(at, job).removed.append(step)
             case Line(kind="checkpoint.committed"):
-                self._registered(at, seen)
+                self._checkpoints(at, seen.job).registered.append(_step(seen))
+            case Line(kind="checkpoint.verified") if "found otherwise" not in seen.text:
+                self._checkpoints(at, seen.job).verified.append(_step(seen))
+            case Line(kind="checkpoint.expired"):
+                self._checkpoints(at, seen.job).expired.append(_step(seen))
             case _:
                 self._event(at, seen)
 
@@ -189,11 +195,6 @@ class Narrator:
             newest = Checkpoints(at, name)
             self._entries.append(newest)
         return newest
-
-    def _registered(self, at: float, line: Line) -> None:
-        found = re.search(r"step (\d+)", line.text)
-        assert found is not None, f"a checkpoint's line names its step: {line.text}"
-        self._checkpoints(at, line.job).registered.append(int(found[1]))
 
     # -- events -------------------------------------------------------------------------
 
@@ -262,6 +263,12 @@ class Narrator:
                 entry.newest_at = at
                 return
         self._entries.append(Together(at, form, [node], at))
+
+
+def _step(line: Line) -> int:
+    found = re.search(r"step (\d+)", line.text)
+    assert found is not None, f"a checkpoint's line names its step: {line.text}"
+    return int(found[1])
 
 
 def _short(text: str) -> str:

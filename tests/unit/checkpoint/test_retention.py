@@ -7,8 +7,9 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evertrain.contract.manifest import CheckpointName
-from evertrain.trainer import retention
+from evertrain.checkpoint import retention
+from evertrain.checkpoint.manifest import CheckpointName
+from evertrain.checkpoint.storage import open_storage
 
 NAMES = st.builds(CheckpointName, generation=st.integers(1, 6), step=st.integers(0, 200))
 
@@ -61,29 +62,21 @@ def test_the_newest_of_the_present_line_never_expires_and_foreign_ones_neither(
 
 
 def test_sweeping_spares_checkpoints_strangers_and_what_a_newer_generation_writes(tmp_path: Path) -> None:
-    for entry in (
-        ".tmp-step-000000010-g1",
-        ".tmp-step-000000010-g3",
-        ".trash-step-000000005-g2",
-        "step-000000005-g1",
-        ".tmp-notes",
-    ):
+    for entry in ("step-000000005-g1", "step-000000010-g1", "step-000000010-g3", "notes"):
         (tmp_path / entry).mkdir()
-        (tmp_path / entry / "manifest.json").write_text("{}")
-    retention.sweep(tmp_path, generation=2)
-    assert sorted(p.name for p in tmp_path.iterdir()) == [
-        ".tmp-notes",
-        ".tmp-step-000000010-g3",
-        "step-000000005-g1",
-    ]
+        (tmp_path / entry / "rank-00000.bin").write_text("x")
+    (tmp_path / "step-000000005-g1" / "manifest.json").write_text("{}")
+    retention.sweep(open_storage(str(tmp_path)), generation=3)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["notes", "step-000000005-g1", "step-000000010-g3"]
 
 
 def test_only_folders_with_a_manifest_count_as_complete_and_removal_leaves_nothing(tmp_path: Path) -> None:
     for entry in ("step-000000005-g1", "step-000000007-g1"):
         (tmp_path / entry).mkdir()
     (tmp_path / "step-000000007-g1" / "manifest.json").write_text("{}")
-    found = retention.complete(tmp_path)
+    storage = open_storage(str(tmp_path))
+    found = retention.complete(storage)
     assert found == [_name("step-000000007-g1")]
-    retention.remove(tmp_path, found)
+    retention.remove(storage, found)
     assert [p.name for p in tmp_path.iterdir()] == ["step-000000005-g1"]
-    assert retention.complete(tmp_path / "gone") == []
+    assert retention.complete(open_storage(str(tmp_path / "gone"))) == []

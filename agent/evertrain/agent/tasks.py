@@ -1,0 +1,170 @@
+"""Carries tasks with checkpoints out: each in a process of its own, at low priority, ended at its deadline.
+
+Never through a shell. The process is ``python -m evertrain.checkpoint``, which
+prints one line of JSON. What that does not say plainly says nothing of the
+checkpoint: a process that crashes has found no damage.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from asyncio.subprocess import DEVNULL, PIPE, Process
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Final
+
+import structlog
+
+from evertrain.agent.model import TaskEnded
+from evertrain.contract.task import TaskKind, TaskOrder, TaskOutcome, TaskResult
+
+COMMAND: Final = (sys.executable, "-m", "evertrain.checkpoint")
+NICENESS: Final = 10
+OUTPUT_BYTES_MAX: Final = 16 << 10
+"""Of what a process prints the end is kept."""
+REASON_LENGTH_MAX: Final = 500
+GRACE_S: Final = 2.0
+"""A process ends itself at its deadline; it has so long before it is killed."""
+OUTCOMES: Final[Mapping[str, tuple[int, TaskOutcome]]] = {
+    "sound": (0, TaskOutcome.DONE),
+    "removed": (0, TaskOutcome.DONE),
+    "exported": (0, TaskOutcome.DONE),
+    "corrupt": (3, TaskOutcome.CORRUPT),
+    "unreadable": (4, TaskOutcome.UNREADABLE),
+}
+"""What the line may say, the exit code that must come with it, and what that means."""
+
+log = structlog.get_logger()
+
+
+class Tasks:
+    """The processes of this node's tasks."""
+
+    def __init__(
+        self,
+        *,
+        post: Callable[[TaskEnded], Awaitable[None]],
+        clock: Callable[[], float],
+        command: Sequence[str] = COMMAND,
+    ) -> None:
+        """``clock`` is monotonic, in seconds; ``post`` takes how a task ended."""
+        self._post, self._clock, self._command = post, clock, tuple(command)
+        self._processes: dict[str, Process] = {}
+        self._unwanted: set[str] = set()
+
+    async def run(self, order: TaskOrder) -> None:
+        """Do one task to its end."""
+        log.info("task.start", task=order.id, kind=order.kind, path=order.path)
+        result = await self._result(order)
+        log.info("task.end", task=order.id, outcome=result.outcome, reason=result.reason, seconds=result.seconds)
+        await self._post(TaskEnded(result=result))
+
+    def stop(self, task: str) -> None:
+        """End the process of a task."""
+        self._unwanted.add(task)
+        if (process := self._processes.get(task)) is not None:
+            _kill(process)
+
+    async def _result(self, order: TaskOrder) -> TaskResult:
+        begun = self._clock()
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *self._command, *_arguments(order), stdin=DEVNULL, stdout=PIPE, stderr=PIPE, start_new_session=True
+            )
+        except OSError as err:
+            return _unreadable(order, f"cannot start {self._command[0]}: {err.strerror}", 0.0)
+        self._processes[order.id] = process
+        try:
+            if order.id in self._unwanted:
+                _kill(process)
+            _lower(process)
+            said, complained = await _output(process, order.deadline_s + GRACE_S)
+        except TimeoutError:
+            why = f"it took longer than {order.deadline_s:.0f} s and was ended"
+            return _unreadable(order, why, self._clock() - begun)
+        finally:
+            _kill(process)
+            del self._processes[order.id]
+            self._unwanted.discard(order.id)
+        return _understood(order, process, said, complained, seconds=self._clock() - begun)
+
+
+def _arguments(order: TaskOrder) -> list[str]:
+    given = [str(order.kind), order.path]
+    if order.kind is TaskKind.EXPORT:
+        given.append(order.destination)
+    if order.digest and order.kind is not TaskKind.REMOVE:
+        given += ["--digest", order.digest]
+    return [*given, "--deadline", f"{order.deadline_s:.0f}"]
+
+
+async def _output(process: Process, limit_s: float) -> tuple[bytes, bytes]:
+    """The ends of what it prints until it is gone. Raises TimeoutError."""
+    assert process.stdout is not None, "it is a pipe"
+    assert process.stderr is not None, "it is a pipe"
+    async with asyncio.timeout(limit_s):
+        said, complained, _ = await asyncio.gather(_end_of(process.stdout), _end_of(process.stderr), process.wait())
+    return said, complained
+
+
+async def _end_of(stream: asyncio.StreamReader) -> bytes:
+    kept = b""
+    while data := await stream.read(OUTPUT_BYTES_MAX):
+        kept = (kept + data)[-OUTPUT_BYTES_MAX:]
+    return kept
+
+
+def _understood(order: TaskOrder, process: Process, said: bytes, complained: bytes, *, seconds: float) -> TaskResult:
+    code, found = process.returncode, _last_object(said)
+    wanted, outcome = OUTCOMES.get(str(found.get("outcome")), (None, TaskOutcome.UNREADABLE))
+    if code != wanted:
+        lines = complained.decode(errors="replace").strip().splitlines()
+        return _unreadable(order, f"the process ended with {code}: {lines[-1] if lines else 'no word'}", seconds)
+    return TaskResult(
+        id=order.id,
+        outcome=outcome,
+        part=_text(found.get("part")),
+        reason=_text(found.get("reason")),
+        bytes_total=_number(found.get("bytes")),
+        seconds=seconds,
+    )
+
+
+def _last_object(said: bytes) -> dict[str, Any]:
+    lines = said.decode(errors="replace").strip().splitlines()
+    try:
+        found = json.loads(lines[-1]) if lines else {}
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _text(value: object) -> str:
+    return value[:REASON_LENGTH_MAX] if isinstance(value, str) else ""
+
+
+def _number(value: object) -> int:
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 63 else 0
+
+
+def _unreadable(order: TaskOrder, why: str, seconds: float) -> TaskResult:
+    return TaskResult(id=order.id, outcome=TaskOutcome.UNREADABLE, reason=why[:REASON_LENGTH_MAX], seconds=seconds)
+
+
+def _lower(process: Process) -> None:
+    try:
+        os.setpriority(os.PRIO_PROCESS, process.pid, NICENESS)
+    except OSError as err:
+        log.info("task.priority", reason=f"it runs at our own: {err.strerror}")
+
+
+def _kill(process: Process) -> None:
+    """With all that it started; it leads a session of its own."""
+    if process.returncode is None:
+        try:
+            os.killpg(process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            return

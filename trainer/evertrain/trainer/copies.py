@@ -1,0 +1,200 @@
+"""Copies of the state in shared memory: two files, filled in turn. Not for what becomes of them (saving.py).
+
+A copy is made while training goes on: parameters and optimizer state do not
+change between one optimizer step and the next, so they are copied by another
+thread meanwhile (from a GPU: by another stream), and the next optimizer step
+waits for it. Whatever else a state holds is copied at once. That nothing was
+changed meanwhile is not believed but checked, by torch's version counters.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import mmap
+import os
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+
+from evertrain.checkpoint.request import seal_path
+from evertrain.trainer.layout import Layout
+from evertrain.trainer.pieces import as_tensor
+from evertrain.trainer.plain import StateUnfit
+
+COPIES: Final = 2
+RESERVE_BYTES: Final = 256 << 20
+"""Shared memory that is left to others."""
+_MADV_POPULATE_WRITE: Final = 23
+
+
+class NoRoom(StateUnfit):
+    """Shared memory has no room for a copy of this rank's state."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """One tensor to copy."""
+
+    source: torch.Tensor
+    """On this rank, not copied; its version counter tells of changes."""
+    lasting: bool
+    """It stays the same until the next optimizer step."""
+
+
+class Copy:
+    """One file in shared memory with room for this rank's share."""
+
+    def __init__(self, path: Path, layout: Layout) -> None:
+        self.path = path
+        self.step = -1
+        """Of what it holds; -1: nothing whole."""
+        self.busy = False
+        """The saver reads it."""
+        size = max(1, layout.bytes)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        try:
+            _reserve(descriptor, size, path)
+            self._memory = mmap.mmap(descriptor, size)
+        finally:
+            os.close(descriptor)
+        _populate(self._memory, size)
+        view = memoryview(self._memory)
+        self.targets = [
+            as_tensor(view[start : start + piece.bytes], piece.dtype, piece.sizes)
+            for start, piece in zip(layout.starts, layout.pieces, strict=True)
+        ]
+        if torch.cuda.is_available() and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+            _pin(self._memory, size)
+
+    def begin(self) -> None:
+        """Forget what it holds: from now on it is no whole copy."""
+        self.step = -1
+        Path(seal_path(str(self.path))).unlink(missing_ok=True)
+
+
+class Copies:
+    """This rank's two copies. One is filled while the other stays whole."""
+
+    def __init__(self, folder: Path, rank: int, layout: Layout) -> None:
+        free = os.statvfs(folder)
+        if free.f_bavail * free.f_frsize < COPIES * layout.bytes + RESERVE_BYTES:
+            raise NoRoom(
+                f"{folder} has {free.f_bavail * free.f_frsize >> 20} MiB left, two copies of this rank's state need "
+                f"{COPIES * layout.bytes >> 20} MiB and {RESERVE_BYTES >> 20} MiB stay for others; enlarge it"
+            )
+        self._copies = [Copy(folder / f"copy-{rank:05d}-{number}", layout) for number in range(COPIES)]
+
+    def free(self) -> Copy | None:
+        """The one to fill next, never the newest whole one; None while the saver reads the other."""
+        newest = max(self._copies, key=lambda copy: copy.step)
+        older = [copy for copy in self._copies if copy is not newest or copy.step < 0]
+        return next((copy for copy in older if not copy.busy), None)
+
+    @property
+    def busy(self) -> bool:
+        """Whether the saver reads one of them."""
+        return any(copy.busy for copy in self._copies)
+
+    def release_all(self) -> None:
+        """The saver is gone: nobody reads them."""
+        for copy in self._copies:
+            copy.busy = False
+
+    def at(self, path: str) -> Copy | None:
+        """The one in the file of that name."""
+        return next((copy for copy in self._copies if str(copy.path) == path), None)
+
+
+class Copying:
+    """One copy in the making. :meth:`finish` waits for it; it is called before anything it copies may change."""
+
+    def __init__(self, jobs: Sequence[Job], copy: Copy, *, overlap: bool) -> None:
+        self._pairs = list(zip(jobs, copy.targets, strict=True))
+        self._event: torch.cuda.Event | None = None
+        self._thread: threading.Thread | None = None
+        self._error: BaseException | None = None
+        later = [pair for pair in self._pairs if overlap and pair[0].lasting]
+        now = [pair for pair in self._pairs if not (overlap and pair[0].lasting)]
+        self._versions = [(job.source, job.source._version) for job, _ in later]
+        self._start_device(now, later)
+        _copy_all([pair for pair in now if not pair[0].source.is_cuda])
+        hosts = [pair for pair in later if not pair[0].source.is_cuda]
+        if hosts:
+            self._thread = threading.Thread(target=self._run, args=(hosts,), name="copy", daemon=True)
+            self._thread.start()
+
+    def _start_device(self, now: list[tuple[Job, torch.Tensor]], later: list[tuple[Job, torch.Tensor]]) -> None:
+        devices = [pair for pair in (*now, *later) if pair[0].source.is_cuda]
+        if not devices:
+            return
+        stream: Any = torch.cuda.Stream()  # type: ignore[no-untyped-call]  # torch leaves it unannotated
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            for job, target in devices:
+                target.copy_(job.source, non_blocking=True)
+            self._event = stream.record_event()
+        if any(pair[0].source.is_cuda for pair in now):
+            torch.cuda.current_stream().wait_event(self._event)
+
+    def _run(self, pairs: list[tuple[Job, torch.Tensor]]) -> None:
+        try:
+            _copy_all(pairs)
+        except BaseException as err:  # told by finish(), in the training thread
+            self._error = err
+
+    def hold_optimizer(self) -> None:
+        """What was begun is done before the optimizer may change a tensor: waits on the host, orders on a device."""
+        if self._thread is not None:
+            self._thread.join()
+        if self._event is not None:
+            torch.cuda.current_stream().wait_event(self._event)
+
+    def changed(self) -> bool:
+        """Whether a tensor was changed since the copy began. To be asked before the optimizer steps."""
+        return any(source._version != version for source, version in self._versions)
+
+    def finish(self) -> None:
+        """Wait until the copy is there. Raises what went wrong with it."""
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+        if self._event is not None:
+            self._event.synchronize()
+            self._event = None
+        if self._error is not None:
+            raise self._error
+
+
+def _copy_all(pairs: list[tuple[Job, torch.Tensor]]) -> None:
+    with torch.no_grad():
+        for job, target in pairs:
+            target.copy_(job.source)
+
+
+def _reserve(descriptor: int, size: int, path: Path) -> None:
+    """Take the room now: a write into a mapped file that finds none would end the process by SIGBUS."""
+    try:
+        os.posix_fallocate(descriptor, 0, size)
+    except OSError as err:
+        if err.errno == errno.ENOSPC:
+            path.unlink(missing_ok=True)
+            raise NoRoom(f"{path.parent} has no room for {size >> 20} MiB; enlarge it") from err
+        raise
+
+
+def _populate(memory: mmap.mmap, size: int) -> None:
+    """Map all pages now and not in the first copy, which would take three times as long. A kernel may not know how."""
+    start = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+    ctypes.CDLL(None, use_errno=True).madvise(ctypes.c_void_p(start), ctypes.c_size_t(size), _MADV_POPULATE_WRITE)
+
+
+def _pin(memory: mmap.mmap, size: int) -> None:
+    """Let devices write here directly; without it copies are slower, and right."""
+    start = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+    runtime: Any = torch.cuda.cudart()  # type: ignore[no-untyped-call]
+    runtime.cudaHostRegister(start, size, 0)

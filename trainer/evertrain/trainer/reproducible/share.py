@@ -1,0 +1,52 @@
+"""Which logical microbatches are whose, and the seed of each: functions of step and world size. Not for gradients."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+import sys
+from dataclasses import dataclass
+
+import torch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Share:
+    """One rank's part of a step that consists of ``logical`` microbatches."""
+
+    logical: int
+    rank: int
+    world_size: int
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.world_size <= self.logical:
+            raise ValueError(
+                f"{self.logical} logical microbatches cannot be shared by {self.world_size} ranks: "
+                "start with more of them, or let the gang shrink"
+            )
+
+    @property
+    def owned(self) -> range:
+        """The numbers of this rank's microbatches: consecutive, and of no other rank's."""
+        first = self.rank * self.logical // self.world_size
+        return range(first, (self.rank + 1) * self.logical // self.world_size)
+
+    @property
+    def rounds(self) -> int:
+        """Microbatches of the rank that has the most."""
+        return -(-self.logical // self.world_size)
+
+
+def microbatch_seed(*, seed: int, step: int, microbatch: int) -> int:
+    """63 bits that depend on nothing else."""
+    digest = hashlib.sha256(f"evertrain-microbatch-1:{seed}:{step}:{microbatch}".encode()).digest()
+    return int.from_bytes(digest[:8], "big") >> 1
+
+
+def seed_generators(value: int) -> None:
+    """Begin every generator of this process anew: Python's, numpy's if it is imported, torch's on all devices."""
+    random.seed(value)
+    torch.manual_seed(value)
+    numpy = sys.modules.get("numpy")
+    if numpy is not None:
+        numpy.random.seed(value % 2**32)

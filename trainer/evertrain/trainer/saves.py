@@ -1,0 +1,385 @@
+"""The gang's saves over time: copied at a step boundary, submitted when the copy is whole, heard of when it is over.
+
+Not for what the state is (parts.py) nor for when to save (session.py).
+
+Errors::
+
+    SaveFailed (RuntimeError)    raised on every rank alike; nothing is under way of this save
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import Enum, auto
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+
+from evertrain.checkpoint import digests
+from evertrain.checkpoint.manifest import CheckpointManifest, RankRecord, sha256
+from evertrain.checkpoint.request import Abandon, CopyLayout, Ended, Persist, PiecePlace, Released, Save, Sealed
+from evertrain.checkpoint.writing import SaveFailed
+from evertrain.contract import wire
+from evertrain.trainer.copies import Copies, Copy, Copying, Job
+from evertrain.trainer.layout import Layout, agree
+from evertrain.trainer.parts import Parts, State, address
+from evertrain.trainer.peers import Peers
+from evertrain.trainer.pieces import Piece, pieces_of
+from evertrain.trainer.plain import StateUnfit
+from evertrain.trainer.saving import SaverGone, SaverLink
+
+SHARED_MEMORY: Final = Path("/dev/shm")  # noqa: S108  # the kernel's name for it
+BUSY_WAIT_S: Final = 1.0
+"""A save waits so long for a copy that the saver still reads; then it is put off, and tried again without waiting."""
+BUSY_WAIT_SHARE: Final = 0.02
+"""Or for this share of the time since the last save, if that is more."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Whose:
+    """What saves belong to."""
+
+    root: str
+    """Of the job's checkpoints."""
+    job: str
+    generation: int
+    node: int
+    """Which of the gang's nodes this is."""
+    watches: bool
+    """This rank tells its launcher of commits, though it is not the one that commits."""
+    keep: int
+    """How many committed checkpoints stay, where nobody else removes them; 0: somebody does."""
+    restored_step: int | None
+    folder: str
+    """In shared memory, of the launcher; empty: the library makes one of its own."""
+    deadline_s: float
+    """From a copy to its commit."""
+
+
+class Begun(Enum):
+    """What became of the wish to save."""
+
+    COPYING = auto()
+    BUSY = auto()
+    """The last saves are still on their way to storage; to be tried again at the next step boundary."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """What a save is to be: a copy in memory alone, or a checkpoint."""
+
+    step: int
+    tokens: int
+    manifest: CheckpointManifest | None
+    """Its form without shards; None: a copy in memory alone."""
+    parent: str = ""
+    """Folder of the checkpoint before."""
+
+
+@dataclass(slots=True, kw_only=True)
+class _Under:
+    """A copy under way on this rank."""
+
+    target: Target
+    copy: Copy
+    copying: Copying
+    state: State
+    torn: bool | None = None
+    """Whether a tensor changed before its copy was made; None: not looked yet."""
+
+
+class Saves:
+    """Of one generation on this rank. Methods named as collectives are called by all ranks in the same order."""
+
+    def __init__(
+        self,
+        parts: Parts,
+        peers: Peers,
+        *,
+        whose: Whose,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        folder = whose.folder
+        self._parts, self._peers, self._whose, self._clock = parts, peers, whose, clock
+        self._own_folder = not folder
+        self._folder = Path(folder) if folder else Path(tempfile.mkdtemp(prefix="evertrain-", dir=_memory()))
+        self._link = SaverLink(self._folder, remove=self._own_folder)
+        self._pieces: list[Piece] = []
+        self._layout: Layout | None = None
+        self._layouts = 0
+        self._copies: Copies | None = None
+        self._under: _Under | None = None
+        self._overlap = bool(parts.optimizers)
+        self._hooks = [each.register_step_pre_hook(self._before_step) for each in parts.optimizers]
+        self._ended: list[Ended] = []
+        self._pending: set[int] = set()
+        """Steps of saves whose end this rank will hear of."""
+        self._last_s = clock()
+        self.blocked_s = 0.0
+        """What the last save cost the training loop."""
+
+    def warm(self) -> None:
+        """Start the saver: it takes longer to start than to save."""
+        with suppress(SaverGone, OSError):  # the first save tells of it
+            self._link.start()
+
+    # -- a save begins
+
+    def begin(self, target: Target, loop: Mapping[str, Any], rng: Mapping[str, Any], *, patience_s: float) -> Begun:
+        """Copy the present state, or begin to. A collective. Raises :class:`SaveFailed`."""
+        began = self._clock()
+        self.settle()
+        if self._peers.maxima([int(not self._await_free_copy(patience_s))])[0]:
+            return Begun.BUSY
+        trouble, state, found = self._captured(loop, rng)
+        pieces = [piece for piece, _ in found]
+        changed = self._layout is None or pieces != self._pieces
+        failing, changing, reading = self._peers.maxima([int(bool(trouble)), int(changed), int(self._reading())])
+        if failing:
+            raise SaveFailed(self._first(trouble))
+        if changing and reading:
+            return Begun.BUSY
+        if changing:
+            self._agree(pieces)
+        assert state is not None, "all ranks have it"
+        self._start(target, state, [tensor for _, tensor in found])
+        self._last_s = self._clock()
+        self.blocked_s = self._last_s - began
+        return Begun.COPYING
+
+    def patience_s(self) -> float:
+        """How long a save may wait for the ones before it: little against what it saves."""
+        return max(BUSY_WAIT_S, BUSY_WAIT_SHARE * (self._clock() - self._last_s))
+
+    def _captured(
+        self, loop: Mapping[str, Any], rng: Mapping[str, Any]
+    ) -> tuple[str, State | None, list[tuple[Piece, torch.Tensor]]]:
+        """What is wrong, or the state and its pieces."""
+        try:
+            state = self._parts.capture(loop, rng=rng, rank=self._peers.rank)
+            return "", state, [pair for name, tensor in state.tensors.items() for pair in pieces_of(name, tensor)]
+        except StateUnfit as err:
+            return str(err), None, []
+        except Exception as err:  # whatever a part's state_dict raises: it may not keep a rank from the collective
+            return f"{type(err).__name__}: {err}", None, []
+
+    def _start(self, target: Target, state: State, tensors: list[torch.Tensor]) -> None:
+        assert self._layout is not None, "it was agreed on"
+        assert self._copies is not None, "they come with it"
+        copy = self._copies.free()
+        assert copy is not None, "it was waited for"
+        copy.begin()
+        lasting = self._parts.lasting() if self._overlap else set()
+        by_key = {piece.key: tensor for piece, tensor in zip(self._pieces, tensors, strict=True)}
+        jobs = [
+            Job(source=(source := by_key[piece.key]), lasting=address(source) in lasting)
+            for piece in self._layout.pieces
+        ]
+        copying = Copying(jobs, copy, overlap=self._overlap)
+        copy.busy = True
+        self._under = _Under(target=target, copy=copy, copying=copying, state=state)
+        if target.manifest is not None and self._hears:
+            self._pending.add(target.step)
+
+    @property
+    def _hears(self) -> bool:
+        return self._peers.rank == 0 or self._whose.watches
+
+    def _await_free_copy(self, patience_s: float) -> bool:
+        """Whether there is one, or will be as soon as there is a layout."""
+        until = self._clock() + patience_s
+        while self._copies is not None and self._copies.free() is None:
+            if (left_s := until - self._clock()) <= 0:
+                return False
+            self._listen(left_s)
+        return True
+
+    def _reading(self) -> bool:
+        """Whether the saver still reads a copy of the old layout."""
+        self._listen(0.0)
+        return self._copies is not None and self._copies.busy
+
+    def _agree(self, pieces: list[Piece]) -> None:
+        """Find a new layout and room for it. A collective. Raises :class:`SaveFailed` on all ranks alike."""
+        trouble = ""
+        try:
+            self._layout, self._pieces = agree(self._peers, pieces, node=self._whose.node), pieces
+            self._copies = Copies(self._folder, self._peers.rank, self._layout)
+            self._layouts += 1
+            self._layout_path.write_text(json.dumps(wire.to_dict(_written_down(self._layout))))
+        except StateUnfit as err:
+            trouble = str(err)
+        except OSError as err:
+            trouble = f"shared memory at {self._folder}: {err.strerror}"
+        if self._peers.maxima([int(bool(trouble))])[0]:
+            self._layout, self._copies = None, None
+            raise SaveFailed(self._first(trouble))
+
+    @property
+    def _layout_path(self) -> Path:
+        return self._folder / f"layout-{self._peers.rank:05d}-{self._layouts}"
+
+    def _first(self, trouble: str) -> str:
+        """The trouble of the first rank that has one. A collective."""
+        told = self._peers.gather({"trouble": trouble[:2000]} if trouble else {})
+        return next(f"rank {rank}: {each['trouble']}" for rank, each in enumerate(told) if each)
+
+    # -- a copy becomes whole
+
+    def _before_step(self, *_: Any) -> None:
+        """An optimizer is about to change what is being copied."""
+        if self._under is not None and self._under.torn is None:
+            self._under.copying.hold_optimizer()
+            self._under.torn = self._under.copying.changed()
+
+    def settle(self) -> None:
+        """Hand a copy that is whole to the saver, and hear what it told. Waits for the copy if it has to."""
+        under, self._under = self._under, None
+        if under is not None:
+            try:
+                under.copying.finish()
+                torn = under.copying.changed() if under.torn is None else under.torn
+                if torn:
+                    self._overlap = False  # something changes it behind the optimizer's back: from now on at once
+                    self._give_up(under, "state was changed outside of an optimizer step while it was copied")
+                else:
+                    self._submit(under)
+            except SaverGone as err:
+                under.copy.busy = False
+                self._fail(under.target.step, str(err))
+        self._listen(0.0)
+
+    def _submit(self, under: _Under) -> None:
+        target, rank = under.target, self._peers.rank
+        values = dict(under.state.values)
+        alike = {part: sha256(text.encode()) for part, text in values.items() if part not in under.state.own}
+        if rank != 0:
+            values = {part: text for part, text in values.items() if part in under.state.own}
+        assert self._layout is not None, "a copy was made with it"
+        record = RankRecord(
+            job=self._whose.job,
+            generation=self._whose.generation,
+            step=target.step,
+            rank=rank,
+            hash=digests.DEFAULT,
+            bytes=0,
+            entries=(),
+            values=values,
+        )
+        self._link.save(
+            Save(
+                step=target.step,
+                copy=str(under.copy.path),
+                layout=str(self._layout_path),
+                record=record,
+                world_size=self._peers.world_size,
+                alike=alike,
+                persist=self._persist_of(target),
+            )
+        )
+
+    def _persist_of(self, target: Target) -> Persist | None:
+        if target.manifest is None:
+            return None
+        return Persist(
+            root=self._whose.root,
+            folder=str(target.manifest.name),
+            draft=target.manifest if self._peers.rank == 0 else None,
+            world_size=self._peers.world_size,
+            watches=self._whose.watches,
+            deadline_s=self._whose.deadline_s,
+            parent=target.parent,
+            keep=self._whose.keep,
+            restored_step=self._whose.restored_step,
+        )
+
+    def _give_up(self, under: _Under, reason: str) -> None:
+        """This rank's copy is not whole: the committer is told at once, and does not wait."""
+        under.copy.busy = False
+        if under.target.manifest is not None:
+            abandon = Abandon(
+                root=self._whose.root,
+                folder=str(under.target.manifest.name),
+                rank=self._peers.rank,
+                step=under.target.step,
+                reason=reason,
+            )
+            self._link.abandon(abandon)
+        self._fail(under.target.step, f"rank {self._peers.rank}: {reason}")
+
+    # -- a save ends
+
+    def ended(self) -> list[Ended]:
+        """Saves that are over since the last call, as far as this rank hears of them."""
+        self._listen(0.0)
+        found, self._ended = self._ended, []
+        return found
+
+    def finish(self, *, within_s: float) -> None:
+        """Wait until the ends of all saves are known on this rank, or the time is over."""
+        self.settle()
+        until = self._clock() + within_s
+        while self._pending and (left_s := until - self._clock()) > 0:
+            self._listen(left_s)
+
+    def close(self, *, within_s: float) -> None:
+        """Let the saver end when it has done what it has."""
+        for hook in self._hooks:
+            hook.remove()
+        self._link.close(within_s=within_s)
+
+    def _listen(self, within_s: float) -> None:
+        try:
+            replies = self._link.replies(within_s=within_s)
+        except SaverGone as err:
+            if self._copies is not None:
+                self._copies.release_all()
+            for step in sorted(self._pending):
+                self._fail(step, str(err))
+            return
+        for reply in replies:
+            match reply:
+                case Sealed(step=step, copy=path):
+                    self._mark(path, step=step)
+                case Released(copy=path):
+                    self._mark(path, busy=False)
+                case Ended():
+                    self._pending.discard(reply.step)
+                    self._ended.append(reply)
+
+    def _mark(self, path: str, *, step: int | None = None, busy: bool | None = None) -> None:
+        copy = self._copies.at(path) if self._copies is not None else None
+        if copy is not None:
+            copy.step = copy.step if step is None else step
+            copy.busy = copy.busy if busy is None else busy
+
+    def _fail(self, step: int, reason: str) -> None:
+        if step in self._pending:
+            self._pending.discard(step)
+            self._ended.append(Ended(step=step, failure=reason))
+
+
+def _memory() -> Path:
+    return SHARED_MEMORY if SHARED_MEMORY.is_dir() else Path(tempfile.gettempdir())
+
+
+def _written_down(layout: Layout) -> CopyLayout:
+    places = tuple(
+        PiecePlace(
+            name=piece.name,
+            dtype=piece.dtype,
+            shape=piece.shape,
+            offsets=piece.offsets,
+            sizes=piece.sizes,
+            start=start,
+            bytes=piece.bytes,
+        )
+        for piece, start in zip(layout.pieces, layout.starts, strict=True)
+    )
+    return CopyLayout(pieces=places, written=layout.written, bytes=layout.bytes)
