@@ -12,6 +12,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from evertrain.contract.jobspec import RetryPolicy
 from evertrain.contract.launch import GroupState
+from evertrain.contract.task import TaskKind, TaskOutcome
+from evertrain.controlplane.core.checkpoint import Checkpoint, CheckpointState
+from evertrain.controlplane.core.events import CheckpointVerb
 from evertrain.controlplane.core.orders import orders_for
 from evertrain.controlplane.core.state import JobState
 from support.world import World, a_spec
@@ -29,6 +32,10 @@ class GangMachine(RuleBasedStateMachine):
         self.world = World()
         self.generations: dict[str, int] = {}
         self.step = 0
+        self.pinned: set[str] = set()
+        self.trusted: dict[str, Checkpoint] = {}
+        self.spoilt: set[str] = set()
+        """Paths that somebody found damaged, or that were rolled back past: they may be lost."""
 
     @initialize()
     def start(self) -> None:
@@ -72,15 +79,51 @@ class GangMachine(RuleBasedStateMachine):
             self.step += 1
             self.world.train(self.step, save=save, job=job)
 
-    @rule(job=st.sampled_from(["a", "b"]))
-    def checkpoint_is_refused(self, job: str) -> None:
+    @rule(name=node, outcome=st.sampled_from([None, TaskOutcome.UNREADABLE, TaskOutcome.CORRUPT]))
+    def agent_finds(self, name: str, outcome: TaskOutcome | None) -> None:
+        """From now on each task on the node ends so: its memory is bad, or a mount is missing."""
+        self.world.finds.pop((name, ""), None)
+        if outcome is not None:
+            self.world.finds[name, ""] = outcome
+
+    @rule(name=node)
+    def agent_gets_stuck_or_goes_on(self, name: str) -> None:
+        self.world.busy ^= {name}
+        self.world.settle()
+
+    @rule(job=st.sampled_from(["a", "b"]), verb=st.sampled_from(list(CheckpointVerb)), at=st.integers(0, 5))
+    def operator_asks_of_a_checkpoint(self, job: str, verb: CheckpointVerb, at: int) -> None:
+        if known := self.world.job(job).checkpoints:
+            chosen = known[at % len(known)]
+            answer = self.world.ask_checkpoint(
+                verb, chosen.step, chosen.generation, job=job, destination=f"/export/{self.step}"
+            )
+            if answer.refusal is None and verb is CheckpointVerb.PIN:
+                self.pinned.add(chosen.path)
+            if verb is CheckpointVerb.UNPIN:
+                self.pinned.discard(chosen.path)
+
+    @rule(job=st.sampled_from(["a", "b"]), at=st.integers(0, 5))
+    def operator_rolls_back(self, job: str, at: int) -> None:
+        if known := self.world.job(job).checkpoints:
+            chosen = known[at % len(known)]
+            answer = self.world.roll_back(chosen.step, chosen.generation, job=job)
+            gang = self.world.job(job).gang
+            if answer.refusal is None and gang is not None and not self.world.job(job).rollback:
+                assert (
+                    gang.restore_path == chosen.path
+                    or self.world.checkpoint(chosen.step, chosen.generation, job=job).doubts
+                )
+
+    @rule(job=st.sampled_from(["a", "b"]), rotten=st.booleans())
+    def checkpoint_is_refused(self, job: str, rotten: bool) -> None:
         gang = self.world.job(job).gang
         if gang is None or not gang.restore_path:
             return
         first = self.world.nodes[gang.nodes[0]]
         status = first.launchers.get(self.world.job(job).id)
         if first.connected and status is not None and status.generation == gang.generation:
-            self.world.refuse_checkpoint(first.name, job=job)
+            self.world.refuse_checkpoint(first.name, job=job, rotten=rotten)
 
     @rule(name=node)
     def operator_drains(self, name: str) -> None:
@@ -123,6 +166,33 @@ class GangMachine(RuleBasedStateMachine):
             assert len(paths) == len(set(paths)), f"{job.name}: a checkpoint is registered twice"
 
     @invariant()
+    def what_is_pinned_restored_or_last_stays_on_storage(self) -> None:
+        for job in self.world.state.jobs.values():
+            for each in job.checkpoints:
+                if each.doubts or each.passed:
+                    self.spoilt.add(each.path)
+        removed = set(self.world.removed)
+        assert not removed & self.pinned
+        for name, job in self.world.state.jobs.items():
+            if job.gang is not None:
+                assert job.gang.restore_path not in removed, f"{name} is to restore what was removed"
+            trusted = [each for each in job.checkpoints if each.trusted]
+            best = max(trusted, key=lambda each: each.order, default=None)
+            before = self.trusted.get(job.id)
+            if before is not None and before.path not in self.spoilt:
+                assert best is not None, f"{name} has no verified checkpoint any more"
+                assert best.order >= before.order, f"{name} had {before.label} verified, now {best.label} at most"
+            if best is not None:
+                self.trusted[job.id] = best
+
+    @invariant()
+    def tasks_are_few(self) -> None:
+        tasks = [task for job in self.world.state.jobs.values() for task in job.tasks]
+        verify = [task.node for task in tasks if task.kind is TaskKind.VERIFY]
+        assert len(verify) == len(set(verify)), "a node reads two checkpoints at once"
+        assert len({task.id for task in tasks}) == len(tasks)
+
+    @invariant()
     def no_two_live_gangs_run_on_a_connected_node(self) -> None:
         for each in self.world.nodes.values():
             if each.connected:
@@ -134,6 +204,8 @@ class GangMachine(RuleBasedStateMachine):
         world = self.world
         if not world.nodes:
             return
+        world.finds = {key: found for key, found in world.finds.items() if key[1]}
+        world.busy.clear()
         for name in NODES:
             world.undrain(name)
             if not world.nodes[name].connected:
@@ -142,6 +214,9 @@ class GangMachine(RuleBasedStateMachine):
         world.advance(1_500)
         for name in world.state.jobs:
             job = world.job(name)
+            assert not job.tasks, f"{name}: {job.tasks} come to no end"
+            undone = [each.label for each in job.checkpoints if each.to_verify or each.state is CheckpointState.EXPIRED]
+            assert not undone, f"{name}: nobody sees to {undone}"
             if job.ended:
                 assert job.state is JobState.CANCELLED, f"{name} ended by itself: {job.reason}"
                 continue

@@ -21,9 +21,12 @@ from evertrain.contract.launch import (
     StartPhases,
 )
 from evertrain.contract.task import TaskKind, TaskOrder, TaskOutcome, TaskResult
+from evertrain.controlplane.core.checkpoint import Checkpoint
 from evertrain.controlplane.core.commands import Answer, Decision, ProbeNode, Told, WakeAt
 from evertrain.controlplane.core.events import (
     CancelAsked,
+    CheckpointAsked,
+    CheckpointVerb,
     DrainAsked,
     Event,
     JobSubmitted,
@@ -32,10 +35,12 @@ from evertrain.controlplane.core.events import (
     NodeProbed,
     NodeRegistered,
     NodeReported,
+    RollbackAsked,
     TimerFired,
     UndrainAsked,
 )
 from evertrain.controlplane.core.ids import Instant, JobName, NodeName, Term
+from evertrain.controlplane.core.lineage import named
 from evertrain.controlplane.core.orders import JobOrder, orders_for, tasks_for
 from evertrain.controlplane.core.policy import Policy
 from evertrain.controlplane.core.state import Job, State, Verdict, check_invariants
@@ -287,7 +292,7 @@ class Engine:
             kind="committed",
             generation=generation,
             step=at_step,
-            path=f"/checkpoints/step-{at_step}-g{generation}",
+            path=f"/checkpoints/{status.job}/step-{at_step}-g{generation}",
             digest=f"d{at_step}",
             world_size=1,
         )
@@ -328,6 +333,55 @@ class World(Engine):
         """An operator gives a node back."""
         self.feed(UndrainAsked(at=Instant(self.now), request_id=self._request(), node=NodeName(node), by="bob"))
         self.settle()
+
+    def ask_checkpoint(
+        self,
+        verb: CheckpointVerb,
+        step: int,
+        generation: int = 0,
+        *,
+        job: str = "job",
+        destination: str = "",
+        request_id: str = "",
+    ) -> Answer:
+        """An operator wants something of a checkpoint."""
+        request_id = request_id or self._request()
+        self.feed(
+            CheckpointAsked(
+                at=Instant(self.now),
+                request_id=request_id,
+                job=JobName(job),
+                step=step,
+                generation=generation,
+                verb=verb,
+                by="ann",
+                reason="to be sure",
+                destination=destination,
+            )
+        )
+        self.settle()
+        return self.answers[request_id]
+
+    def roll_back(self, step: int, generation: int = 0, *, job: str = "job", request_id: str = "") -> Answer:
+        """An operator rolls a job back."""
+        request_id = request_id or self._request()
+        self.feed(
+            RollbackAsked(
+                at=Instant(self.now),
+                request_id=request_id,
+                job=JobName(job),
+                step=step,
+                generation=generation,
+                by="ann",
+                reason="loss is NaN",
+            )
+        )
+        self.settle()
+        return self.answers[request_id]
+
+    def checkpoint(self, step: int, generation: int = 0, *, job: str = "job") -> Checkpoint:
+        """A checkpoint of the job's record."""
+        return named(self.job(job), step, generation)
 
     def _request(self) -> str:
         self._requests += 1

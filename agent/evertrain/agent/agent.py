@@ -40,6 +40,7 @@ from evertrain.agent.tasks import Tasks
 from evertrain.api.mirror import to_message
 from evertrain.api.transport import open_channel
 from evertrain.api.v1 import agent_pb2, job_pb2
+from evertrain.contract.shared_memory import remove_copies_folder
 from evertrain.contract.version import version
 
 INBOX_EVENTS_MAX: Final = 256
@@ -248,6 +249,7 @@ class Agent:
             log.warning("sweep.incomplete", job=job, left=left)
             await asyncio.sleep(SWEEP_AGAIN_S)  # the core has it swept again
         else:
+            await asyncio.to_thread(remove_copies_folder, owner)
             await asyncio.to_thread(self._clear, job)
         await self._inbox.put(Swept(job=job, owner=owner, left=left))
 

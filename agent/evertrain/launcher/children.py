@@ -9,6 +9,7 @@ import signal
 from collections.abc import Callable, Set
 from pathlib import Path
 
+from evertrain.contract.environ import SAVER_MODULE
 from evertrain.launcher.processes import signal_process
 
 log = logging.getLogger(__name__)
@@ -31,15 +32,27 @@ def _parent_of(pid: int) -> int:
 
 
 def reap_strays(known: Set[int]) -> set[int]:
-    """Reap dead children that nobody in ``known`` waits for; pids of strays that live."""
+    """Reap dead children that nobody in ``known`` waits for; pids of strays that live.
+
+    A saver is no stray: it ends by itself when it has saved what its worker gave it.
+    """
     alive = set()
     for pid in own_children() - known:
         try:
-            if os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG) is None:
+            if os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG) is None and not is_saver(pid):
                 alive.add(pid)
         except ChildProcessError:  # reaped since we looked
             continue
     return alive
+
+
+def is_saver(pid: int) -> bool:
+    """Whether that process is a worker's saver."""
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return SAVER_MODULE.encode() in words[1:4]
 
 
 class Child:

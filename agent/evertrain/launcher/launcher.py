@@ -30,6 +30,7 @@ from evertrain.contract.launch import (
     LauncherStatus,
     LaunchFile,
 )
+from evertrain.contract.shared_memory import NoSharedMemory, make_copies_folder, remove_copies_folder
 from evertrain.launcher import children
 from evertrain.launcher.doors import AgentDoor, ProbePort, WorkerDoor
 from evertrain.launcher.failure import secret_values
@@ -59,7 +60,9 @@ class Launcher:
         self._folder, self._launch, self._policy, self._loop = folder, launch, policy, loop
         nproc, beacon = launch.spec.nproc_per_node, str(folder.beacon_socket)
         self._slots = ProgressSlots(nproc, timers=loop, gap_s=policy.progress_gap_s, hear=self.worker_said)
-        environment = job_environ(launch, inherited=inherited, beacon=beacon, progress=self._slots.path)
+        environment = job_environ(
+            launch, inherited=inherited, beacon=beacon, progress=self._slots.path, copies=_copies(launch.owner)
+        )
         self._secrets = secret_values(environment)
         self._id = chance.token_hex(8)
         self._fence = Fence(nproc)
@@ -120,6 +123,7 @@ class Launcher:
         await children.end_children(self._known, self._policy.gone_report_s)
         for each in (self._agents, self._workers, self._probe, self._slots):
             each.close()
+        remove_copies_folder(self._launch.owner)
 
     # What comes in: each only changes facts and wakes the loop.
 
@@ -327,3 +331,12 @@ def _refused_without_a_word(group: LocalGroup, place: GangPlace) -> CheckpointNo
     return CheckpointNotice(
         kind="refused", generation=group.generation, step=0, path=place.restore_path, reason=message
     )
+
+
+def _copies(owner: str) -> str:
+    """The folder for copies of the workers' state, or empty: then copies go with their worker."""
+    try:
+        return str(make_copies_folder(owner))
+    except NoSharedMemory as err:
+        log.warning("no copies in memory that outlive a worker: %s", err)
+        return ""

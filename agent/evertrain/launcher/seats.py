@@ -21,6 +21,8 @@ _ABSENT_HAS_A_MEANING: Final = (
     environ.CHECKPOINT_EVERY,
     environ.RESTORE,
     environ.RESTORE_DIGEST,
+    environ.RESTORE_MEMORY,
+    environ.COPIES,
 )
 
 
@@ -58,10 +60,12 @@ def seat_at(place: GangPlace, local_rank: int, *, nproc: int) -> Seat:
     )
 
 
-def job_environ(launch: LaunchFile, *, inherited: Mapping[str, str], beacon: str, progress: str) -> dict[str, str]:
+def job_environ(
+    launch: LaunchFile, *, inherited: Mapping[str, str], beacon: str, progress: str, copies: str = ""
+) -> dict[str, str]:
     """What is the same for all workers of all generations; the spare imports under it, as a fresh worker would.
 
-    ``progress`` is the path of the progress slots, or empty.
+    ``progress`` is the path of the progress slots, ``copies`` the folder in shared memory; or empty.
     """
     spec = launch.spec
     result = {**inherited, **spec.env}
@@ -79,6 +83,8 @@ def job_environ(launch: LaunchFile, *, inherited: Mapping[str, str], beacon: str
         environ.OWNER: launch.owner,
         environ.CHECKPOINT_KEEP: str(spec.checkpoint.keep),
     }
+    if copies:
+        result[environ.COPIES] = copies
     if progress:
         result[environ.PROGRESS] = progress
     if spec.checkpoint.dir:

@@ -1,6 +1,6 @@
 """Digests of checkpoint bytes, by name. Not for the manifest's own digest, which is always SHA-256 (manifest.py).
 
-``xxh3-128`` is the default: faster than memory is read, and it finds whatever
+``xxh3-128`` is the default where the package xxhash is installed: faster than memory is read, and it finds whatever
 chance does to bytes. Who must find out what an attacker does takes ``blake3``
 or ``sha256``.
 
@@ -12,6 +12,7 @@ Errors::
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import json
 from collections.abc import Iterable
 from typing import Final, Protocol
@@ -21,7 +22,6 @@ from evertrain.checkpoint.manifest import Entry
 XXH3_128: Final = "xxh3-128"
 BLAKE3: Final = "blake3"
 SHA256: Final = "sha256"
-DEFAULT: Final = XXH3_128
 
 
 class DigestUnavailable(RuntimeError):
@@ -38,6 +38,11 @@ class Hasher(Protocol):
     def hexdigest(self) -> str:
         """Of all bytes so far."""
         ...
+
+
+def default() -> str:
+    """The quickest that is installed here."""
+    return XXH3_128 if importlib.util.find_spec("xxhash") is not None else SHA256
 
 
 def hasher(name: str) -> Hasher:

@@ -78,16 +78,34 @@ class Copy:
 
 
 class Copies:
-    """This rank's two copies. One is filled while the other stays whole."""
+    """This rank's two copies. One is filled while the other stays whole.
 
-    def __init__(self, folder: Path, rank: int, layout: Layout) -> None:
-        free = os.statvfs(folder)
-        if free.f_bavail * free.f_frsize < COPIES * layout.bytes + RESERVE_BYTES:
+    Files of earlier generations stay until this one has a whole copy: they are
+    what the next generation would be restored from, and a saver may read them.
+    """
+
+    def __init__(self, folder: Path, rank: int, layout: Layout, *, label: str) -> None:
+        """``label`` tells these files from those of all layouts before. Raises :class:`NoRoom`."""
+        self._folder, self._rank, self._label = folder, rank, label
+        if self._room() < COPIES * layout.bytes + RESERVE_BYTES:
+            self.remove_older()
+        if (room := self._room()) < COPIES * layout.bytes + RESERVE_BYTES:
             raise NoRoom(
-                f"{folder} has {free.f_bavail * free.f_frsize >> 20} MiB left, two copies of this rank's state need "
+                f"{folder} has {room >> 20} MiB left, two copies of this rank's state need "
                 f"{COPIES * layout.bytes >> 20} MiB and {RESERVE_BYTES >> 20} MiB stay for others; enlarge it"
             )
-        self._copies = [Copy(folder / f"copy-{rank:05d}-{number}", layout) for number in range(COPIES)]
+        names = [f"copy-{rank:05d}-{label}-{number}" for number in range(COPIES)]
+        self._copies = [Copy(folder / name, layout) for name in names]
+
+    def remove_older(self) -> None:
+        """Delete this rank's copies of earlier layouts and generations. Who has one open keeps it."""
+        for path in self._folder.glob(f"copy-{self._rank:05d}-*"):
+            if not path.name.startswith(f"copy-{self._rank:05d}-{self._label}-"):
+                path.unlink(missing_ok=True)
+
+    def _room(self) -> int:
+        free = os.statvfs(self._folder)
+        return free.f_bavail * free.f_frsize
 
     def free(self) -> Copy | None:
         """The one to fill next, never the newest whole one; None while the saver reads the other."""

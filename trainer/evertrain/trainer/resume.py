@@ -80,10 +80,18 @@ class Resume:
     def __init__(self, parts: Parts, peers: Peers, *, job: str, warn: Callable[[str], None]) -> None:
         self._parts, self._peers, self._job, self._warn = parts, peers, job, warn
 
-    def from_memory(self, folder: str, *, newer_than: int) -> Resumed | None:
-        """Restore the newest copies that all ranks find on their nodes, if they are of a later step. A collective."""
+    def from_memory(self, folder: str, *, newer_than: int, since_generation: int) -> Resumed | None:
+        """Restore the newest copies that all ranks find on their nodes. A collective.
+
+        Only those of steps after ``newer_than`` and of generations from
+        ``since_generation`` on: what came before was given up by a person.
+        """
         found = in_memory(Path(folder), job=self._job) if folder else {}
-        mine = [moment for moment, source in found.items() if moment.step > newer_than and self._suffices(source)]
+        mine = [
+            moment
+            for moment, source in found.items()
+            if moment.step > newer_than and moment.generation >= since_generation and self._suffices(source)
+        ]
         told = self._peers.gather({"moments": [[moment.generation, moment.step] for moment in mine]})
         common = set.intersection(*({(gen, step) for gen, step in each["moments"]} for each in told))
         for generation, step in sorted(common, reverse=True):

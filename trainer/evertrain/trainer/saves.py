@@ -26,6 +26,7 @@ from evertrain.checkpoint.manifest import CheckpointManifest, RankRecord, sha256
 from evertrain.checkpoint.request import Abandon, CopyLayout, Ended, Persist, PiecePlace, Released, Save, Sealed
 from evertrain.checkpoint.writing import SaveFailed
 from evertrain.contract import wire
+from evertrain.contract.shared_memory import PREFIX, SHARED_MEMORY
 from evertrain.trainer.copies import Copies, Copy, Copying, Job
 from evertrain.trainer.layout import Layout, agree
 from evertrain.trainer.parts import Parts, State, address
@@ -34,7 +35,6 @@ from evertrain.trainer.pieces import Piece, pieces_of
 from evertrain.trainer.plain import StateUnfit
 from evertrain.trainer.saving import SaverGone, SaverLink
 
-SHARED_MEMORY: Final = Path("/dev/shm")  # noqa: S108  # the kernel's name for it
 BUSY_WAIT_S: Final = 1.0
 """A save waits so long for a copy that the saver still reads; then it is put off, and tried again without waiting."""
 BUSY_WAIT_SHARE: Final = 0.02
@@ -108,7 +108,7 @@ class Saves:
         folder = whose.folder
         self._parts, self._peers, self._whose, self._clock = parts, peers, whose, clock
         self._own_folder = not folder
-        self._folder = Path(folder) if folder else Path(tempfile.mkdtemp(prefix="evertrain-", dir=_memory()))
+        self._folder = Path(folder) if folder else Path(tempfile.mkdtemp(prefix=PREFIX, dir=_memory()))
         self._link = SaverLink(self._folder, remove=self._own_folder)
         self._pieces: list[Piece] = []
         self._layout: Layout | None = None
@@ -117,6 +117,8 @@ class Saves:
         self._under: _Under | None = None
         self._overlap = bool(parts.optimizers)
         self._hooks = [each.register_step_pre_hook(self._before_step) for each in parts.optimizers]
+        self._sealed = False
+        """A copy of the present layout is whole."""
         self._ended: list[Ended] = []
         self._pending: set[int] = set()
         """Steps of saves whose end this rank will hear of."""
@@ -210,8 +212,10 @@ class Saves:
         trouble = ""
         try:
             self._layout, self._pieces = agree(self._peers, pieces, node=self._whose.node), pieces
-            self._copies = Copies(self._folder, self._peers.rank, self._layout)
             self._layouts += 1
+            label = f"{self._whose.generation}-{self._layouts}"
+            self._sealed = False
+            self._copies = Copies(self._folder, self._peers.rank, self._layout, label=label)
             self._layout_path.write_text(json.dumps(wire.to_dict(_written_down(self._layout))))
         except StateUnfit as err:
             trouble = str(err)
@@ -223,7 +227,7 @@ class Saves:
 
     @property
     def _layout_path(self) -> Path:
-        return self._folder / f"layout-{self._peers.rank:05d}-{self._layouts}"
+        return self._folder / f"layout-{self._peers.rank:05d}-{self._whose.generation}-{self._layouts}"
 
     def _first(self, trouble: str) -> str:
         """The trouble of the first rank that has one. A collective."""
@@ -267,7 +271,7 @@ class Saves:
             generation=self._whose.generation,
             step=target.step,
             rank=rank,
-            hash=digests.DEFAULT,
+            hash=digests.default(),
             bytes=0,
             entries=(),
             values=values,
@@ -355,7 +359,10 @@ class Saves:
 
     def _mark(self, path: str, *, step: int | None = None, busy: bool | None = None) -> None:
         copy = self._copies.at(path) if self._copies is not None else None
-        if copy is not None:
+        if copy is not None and self._copies is not None:
+            if step is not None and not self._sealed:
+                self._sealed = True
+                self._copies.remove_older()
             copy.step = copy.step if step is None else step
             copy.busy = copy.busy if busy is None else busy
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from evertrain.checkpoint.request import Abandon, Ended, Read, Released, Save, Sealed
-from evertrain.contract import wire
+from evertrain.contract import environ, wire
 
 STARTS_MAX: Final = 5
 """A saver that died is started again so often in the life of a training process."""
@@ -61,7 +61,7 @@ class SaverLink:
             # A session of its own: a signal for the workers' group is not for it, it has their last copies to save.
             self._process = subprocess.Popen(
                 [
-                    *(sys.executable, "-m", "evertrain.checkpoint.saver", str(theirs.fileno())),
+                    *(sys.executable, "-m", environ.SAVER_MODULE, str(theirs.fileno())),
                     *((str(self._folder),) if self._remove else ()),
                 ],
                 pass_fds=[theirs.fileno()],

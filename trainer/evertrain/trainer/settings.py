@@ -44,8 +44,8 @@ class Settings:
     checkpoint_keep: int = 3
     copies: str = ""
     """Folder in shared memory, which outlives this worker."""
-    restore_memory: bool = False
-    """Copies in memory that are newer than the checkpoint to restore may be taken instead."""
+    restore_memory_since: int = 0
+    """Copies in memory of this generation and later ones may be restored instead, if they are newer; 0: none may."""
     restore_path: str = ""
     restore_digest: str = ""
 
@@ -72,7 +72,7 @@ class Settings:
             mtbf_s=_float(env, environ.MTBF_S),
             copies=env.get(environ.COPIES, ""),
             checkpoint_keep=_int(env, environ.CHECKPOINT_KEEP, 3, least=1),
-            restore_memory=env.get(environ.RESTORE_MEMORY, "") == "1",
+            restore_memory_since=_int(env, environ.RESTORE_MEMORY, 0),
             restore_path=env.get(environ.RESTORE, ""),
             restore_digest=env.get(environ.RESTORE_DIGEST, ""),
         )

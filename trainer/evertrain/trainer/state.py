@@ -147,7 +147,11 @@ class JobState:
         resume = Resume(self._parts, self.peers, job=settings.job_id, warn=self._warn)
         known = max((candidate.step for candidate in self.plan.candidates), default=0)
         try:
-            found = resume.from_memory(settings.copies, newer_than=known) if settings.restore_memory else None
+            found = None
+            if settings.restore_memory_since:
+                found = resume.from_memory(
+                    settings.copies, newer_than=known, since_generation=settings.restore_memory_since
+                )
             return found or resume.from_storage(self.plan.candidates, managed=settings.managed)
         except Refused as err:
             self._reporter.report(CheckpointRefused(path=err.path, part=err.part, reason=_sayable(err.reason)))

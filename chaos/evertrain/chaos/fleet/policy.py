@@ -13,6 +13,7 @@ from pydantic import RootModel as Root
 from evertrain.chaos.fleet.files import BadFile, Strict, load, shipped
 from evertrain.chaos.fleet.trace import Share, Shows, Trace
 from evertrain.chaos.fleet.weather import Z95, Fault, lognormal
+from evertrain.controlplane.core.logic import Logic
 from evertrain.controlplane.core.policy import Policy as Limits
 
 
@@ -119,10 +120,10 @@ class CorePolicy(Common):
         return limits
 
     def coordinator_limits(self) -> Limits:
-        """The coordinator's own policy."""
+        """The coordinator's own policy. Nobody reads checkpoints back in this model: jobs are as before that."""
         whole = {each.name for each in dataclasses.fields(Limits) if each.type == "int"}
         given: dict[str, Any] = {name: int(at) if name in whole else at for name, at in self.limits.items()}
-        return dataclasses.replace(Limits(), **given)
+        return dataclasses.replace(Limits(logic=Logic.PAUSES), **given)
 
 
 AnyPolicy: TypeAlias = Annotated[ModelPolicy | CorePolicy, Field(discriminator="kind")]

@@ -214,6 +214,8 @@ def _say(draft: Draft, job: Job, checkpoint: Checkpoint, text: str) -> None:
 
 def give(draft: Draft, job: Job) -> Job:
     """The job with the tasks that are due and for which there is a node; at most one of each kind."""
+    if not job.wants_tasks:
+        return draft.put_job(job)
     running = {task.kind for task in job.tasks}
     if TaskKind.VERIFY not in running and _room(draft, TaskKind.VERIFY, draft.policy.verifications_max):
         job = _give_first(draft, job, TaskKind.VERIFY, _to_verify(job))

@@ -85,6 +85,8 @@ def _bounded(draft: Draft, job: Job) -> Job:
 
     They stay on storage, and nobody is in charge of them any more.
     """
+    if len(job.checkpoints) <= min(draft.policy.checkpoints_max, draft.policy.milestones_max):
+        return job
     trusted = sorted((each for each in job.checkpoints if each.trusted), key=lambda each: each.order)
     old = milestones(job, trusted)[: -draft.policy.milestones_max]
     busy = {task.path for task in job.tasks}

@@ -74,7 +74,7 @@ class Policy:
     second_opinion_s: float = 60.0
     """A node that found a checkpoint damaged is asked again only when so long no other one could be."""
     unverified_max: int = 8
-    """Checkpoints that nobody could read back are kept up to this number, the newest."""
+    """Checkpoints that nobody could read back are kept up to this number, or ``keep_last`` if that is more."""
     milestones_max: int = 64
     """Of the checkpoints kept for ``keep_every_steps``, so many stay in the record; older ones stay on storage only."""
     evidence_s: float = 7 * 86_400.0

@@ -19,10 +19,12 @@ def to_expire(job: Job, policy: Policy, now: Instant) -> list[Checkpoint]:
     divergence. Only what was read back counts towards ``keep_last``: a checkpoint that nobody could read back is no
     reason to remove one that somebody has.
     """
+    over = _evidence_is_over(job, policy, now)
+    if not over and sum(each.restorable for each in job.checkpoints) <= job.spec.checkpoint.keep:
+        return []  # as it is most of the time, and a job is looked at with every report
     held = {each.path for each in _held(job)}
     held |= {each.path for each in _by_policy(job)}
     held |= {each.path for each in _unverified(job, policy)}
-    over = _evidence_is_over(job, policy, now)
     gone = [each for each in job.checkpoints if each.path not in held and (over if each.evidence else _ripe(each))]
     return sorted(gone, key=lambda each: each.order)
 
@@ -78,4 +80,4 @@ def _unverified(job: Job, policy: Policy) -> list[Checkpoint]:
     enough = len(counted) >= job.spec.checkpoint.keep
     waiting = [each for each in job.checkpoints if each.state in RESTORABLE and not each.trusted and not each.evidence]
     waiting = [each for each in waiting if not enough or each.order > counted[0].order]
-    return sorted(waiting, key=lambda each: each.order)[-policy.unverified_max :]
+    return sorted(waiting, key=lambda each: each.order)[-max(policy.unverified_max, job.spec.checkpoint.keep) :]
