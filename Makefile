@@ -24,7 +24,7 @@ OTHER := build/venv-torch-$(TORCH)
 SOURCES := proto controlplane agent trainer chaos tests bench tools examples
 
 .PHONY: help setup etcd demo test check proto format constraints bench-recovery bench-trainer bench-agent bench-core bench-sim \
-    bench-reproducible bench-swarm sim sim-nightly \
+    bench-checkpoint bench-reproducible bench-swarm sim sim-nightly \
     test-torch-other clean
 
 help: ## List the targets
@@ -90,6 +90,9 @@ bench-core: setup ## Cost of the core's decisions at 16 to 16,384 nodes
 
 bench-reproducible: setup ## Cost of reproducible mode for each step, beside floating-point reduction
 	@$(BIN)/python -m bench.reproducible
+
+bench-checkpoint: setup ## What a checkpoint costs a training loop, beside torch's own ways, on tmpfs and on disk
+	@$(BIN)/python -m bench.checkpoint $(if $(REPEAT),--repeat $(REPEAT))
 
 bench-swarm: setup ## Wall time of 200 seeds of the swarm in two processes
 	@$(BIN)/python -m bench.sim_swarm

@@ -62,7 +62,47 @@ class World:
     )
 
 
-class OperatorServer(operator_pb2_grpc.OperatorServiceServicer):
+class CheckpointDoor(operator_pb2_grpc.OperatorServiceServicer):
+    """The part that is about checkpoints."""
+
+    async def _find(self, name: str, context: Context) -> operator_pb2.Job:
+        raise NotImplementedError
+
+    async def _once(self, request: Any, context: Context, make: Callable[[], Any]) -> Any:
+        raise NotImplementedError
+
+    async def AskCheckpoint(self, request: Any, context: Context) -> Any:
+        """See operator.proto."""
+        job = await self._find(request.job, context)
+        found = [each for each in job.checkpoints if each.step == request.step]
+        if not found:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"job {request.job} has no checkpoint {request.step}")
+
+        def make() -> Any:
+            if request.verb == operator_pb2.CHECKPOINT_VERB_EXPORT:
+                done = operator_pb2.EXPORT_STATE_WAITING
+                job.exports.add(checkpoint=f"{request.step}@1", destination=request.destination, state=done)
+            found[0].pinned = request.verb == operator_pb2.CHECKPOINT_VERB_PIN
+            found[0].pin_reason = request.reason
+            return operator_pb2.AskCheckpointResponse(job=job)
+
+        return await self._once(request, context, make)
+
+    async def RollbackJob(self, request: Any, context: Context) -> Any:
+        """See operator.proto."""
+        job = await self._find(request.job, context)
+        target = next(each for each in job.checkpoints if each.step == request.step)
+
+        def make() -> Any:
+            newer = [each for each in job.checkpoints if each.step > request.step]
+            if not request.dry_run:
+                job.reason = f"rolled back by {request.by}: {request.reason}"
+            return operator_pb2.RollbackJobResponse(job=job, target=target, passed=newer, steps_lost=200)
+
+        return await self._once(request, context, make)
+
+
+class OperatorServer(CheckpointDoor):
     """Answers from ``world``; ``faults`` come first, one for each request."""
 
     def __init__(self, *, tls: Tls | None = None, nodes_dir: Path | None = None) -> None:

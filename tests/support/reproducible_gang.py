@@ -7,6 +7,7 @@ import json
 import math
 import multiprocessing
 import os
+import signal
 import warnings
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -38,6 +39,8 @@ class Wrapping(StrEnum):
     DDP = "ddp"
     FSDP = "fsdp"
     FSDP_BF16 = "fsdp_bf16"
+    HSDP = "hsdp"
+    """Two copies of the shards."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,13 +51,21 @@ class Run:
     wrapping: Wrapping = Wrapping.PLAIN
     world_size: int = 1
     steps: int = 4
+    """How many; not used with :attr:`until`."""
+    until: int = 0
+    """Complete steps at which the run ends."""
     resume: bool = False
+    """From what was saved, if something was."""
     fixed_point: bool = True
     """False: gradients are summed in floating point, for the tests to see a difference."""
     spike_at: int = -1
     """A step whose loss is 100,000 times as large."""
     nan_at: int = -1
     """A step in which one microbatch's loss is NaN."""
+    save_every: int = 0
+    """Steps; besides, at the end."""
+    die_in: int = -1
+    """The step in the midst of which every rank is killed by SIGKILL."""
 
     def but(self, **changes: Any) -> Run:
         """The same, with changes."""
@@ -74,6 +85,16 @@ class Result:
 
 def run(scenario: Run) -> Result:
     """A whole generation, to its end."""
+    assert _exit_codes(scenario) == {0}
+    return from_dict(Result, json.loads((scenario.folder / "result.json").read_text()))
+
+
+def die(scenario: Run) -> None:
+    """A whole generation, to its death."""
+    assert _exit_codes(scenario) == {-signal.SIGKILL}
+
+
+def _exit_codes(scenario: Run) -> set[int | None]:
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(PRELOAD)
     rendezvous = scenario.folder / f"rendezvous-{os.urandom(4).hex()}"
@@ -86,12 +107,11 @@ def run(scenario: Run) -> Result:
             process.start()
         for process in processes:
             process.join(WAIT_S)
-        assert [process.exitcode for process in processes] == [0] * scenario.world_size
+        return {process.exitcode for process in processes}
     finally:
         for process in processes:
             process.kill()
             process.join(WAIT_S)
-    return from_dict(Result, json.loads((scenario.folder / "result.json").read_text()))
 
 
 class Net(nn.Module):
@@ -129,8 +149,13 @@ def _wrapped(scenario: Run) -> nn.Module:
             return model
         case Wrapping.DDP:
             return DistributedDataParallel(model)
-        case Wrapping.FSDP | Wrapping.FSDP_BF16:
-            mesh = init_device_mesh("cpu", (scenario.world_size,))
+        case Wrapping.FSDP | Wrapping.FSDP_BF16 | Wrapping.HSDP:
+            copies = (2,) if scenario.wrapping is Wrapping.HSDP else ()
+            mesh = init_device_mesh(
+                "cpu",
+                (*copies, scenario.world_size // math.prod(copies)),
+                mesh_dim_names=("copies", "shards")[1 - len(copies) :],
+            )
             half = scenario.wrapping is Wrapping.FSDP_BF16
             policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16) if half else MixedPrecisionPolicy()
             fully_shard(model.inner, mesh=mesh, mp_policy=policy)
@@ -150,24 +175,55 @@ def _loss(model: nn.Module, scenario: Run, step: int, index: int) -> torch.Tenso
     return loss
 
 
-def _train(scenario: Run, rank: int) -> None:
-    model = _wrapped(scenario)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
-    exact = reproducible.Reproducible(model, microbatches=LOGICAL, seed=9)
-    saved = scenario.folder / "saved.pt"
-    start = 0
-    whole = dcs.StateDictOptions(full_state_dict=True, broadcast_from_rank0=False)
-    if scenario.resume:
-        state = torch.load(saved, weights_only=True)
-        start = state["step"]
+class _Trained:
+    """What a rank trains, and what of it is saved."""
+
+    def __init__(self, scenario: Run) -> None:
+        self.model = _wrapped(scenario)
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=0.01)
+        self.exact = reproducible.Reproducible(self.model, microbatches=LOGICAL, seed=9)
+        self._path = scenario.folder / "saved.pt"
+        self._whole = dcs.StateDictOptions(full_state_dict=True, broadcast_from_rank0=False)
+
+    def restore(self) -> int:
+        """Take over what was saved, and say after how many steps."""
+        if not self._path.exists():
+            return 0
+        state = torch.load(self._path, weights_only=True)
         dcs.set_state_dict(
-            model, optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"], options=whole
+            self.model,
+            self.optimizer,
+            model_state_dict=state["model"],
+            optim_state_dict=state["optimizer"],
+            options=self._whole,
         )
-        exact.load_state_dict(state["exact"])
+        self.exact.load_state_dict(state["exact"])
+        step: int = state["step"]
+        return step
+
+    def save(self, step: int, *, rank: int) -> str:
+        """Rank 0 saves, whole; the digest of the weights. A collective."""
+        weights, optimizer = dcs.get_state_dict(self.model, self.optimizer, options=self._whole)
+        tensors = [value for value in weights.values() if isinstance(value, torch.Tensor)]
+        if rank == 0:
+            scratch = self._path.with_suffix(".tmp")
+            state = {"model": weights, "optimizer": optimizer, "exact": self.exact.state_dict(), "step": step}
+            torch.save(state, scratch)
+            scratch.replace(self._path)
+        return hashlib.sha256(b"".join(tensor.contiguous().numpy().tobytes() for tensor in tensors)).hexdigest()
+
+
+def _train(scenario: Run, rank: int) -> None:
+    trained = _Trained(scenario)
+    model, exact = trained.model, trained.exact
     losses, norms, finite = [], [], True
-    for step in range(start, start + scenario.steps):
+    start = trained.restore() if scenario.resume else 0
+    stop = scenario.until or start + scenario.steps
+    for step in range(start, stop):
         if scenario.fixed_point:
             for microbatch in exact.step(step):
+                if step == scenario.die_in and microbatch.index == exact.share.owned[-1]:
+                    os.kill(os.getpid(), signal.SIGKILL)
                 microbatch.backward(_loss(model, scenario, step, microbatch.index))
             norms.append(exact.clip_grad_norm_(0.5))
             losses.append(exact.loss)
@@ -175,28 +231,19 @@ def _train(scenario: Run, rank: int) -> None:
             _plain_step(model, scenario, exact.share.owned, step)
         finite = all(bool(p.grad.isfinite().all()) for p in model.parameters() if p.grad is not None)
         if finite:
-            optimizer.step()
-    weights, optimizer_state = dcs.get_state_dict(model, optimizer, options=whole)
+            trained.optimizer.step()
+        if scenario.save_every and (step + 1) % scenario.save_every == 0:
+            trained.save(step + 1, rank=rank)
+    digest = trained.save(stop, rank=rank)
     if rank == 0:
-        tensors = [value for value in weights.values() if isinstance(value, torch.Tensor)]
-        data = b"".join(tensor.contiguous().numpy().tobytes() for tensor in tensors)
         result = {
-            "weights_sha256": hashlib.sha256(data).hexdigest(),
+            "weights_sha256": digest,
             "losses": [-1.0 if math.isnan(loss) else loss for loss in losses],
             "norms": [-1.0 if math.isnan(norm) else norm for norm in norms],
             "again": exact.counts.again,
             "finite": finite,
         }
         (scenario.folder / "result.json").write_text(json.dumps(result))
-        torch.save(
-            {
-                "model": weights,
-                "optimizer": optimizer_state,
-                "exact": exact.state_dict(),
-                "step": start + scenario.steps,
-            },
-            saved,
-        )
 
 
 def _plain_step(model: nn.Module, scenario: Run, owned: range, step: int) -> None:

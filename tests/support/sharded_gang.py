@@ -85,7 +85,7 @@ def train(folder: Path, shape: Shape, *, steps: int, save: bool = True) -> Seen:
     return Seen(**json.loads((folder / "seen.json").read_text()))
 
 
-def _work(folder: Path, shape: Shape, steps: int, save: bool, rank: int, rendezvous: str) -> None:  # noqa: PLR0917
+def _work(folder: Path, shape: Shape, steps: int, save: bool, rank: int, rendezvous: str) -> None:
     warnings.simplefilter("ignore")  # torch's own, of its experimental parts
     os.environ.update(RANK=str(rank), WORLD_SIZE=str(shape.world_size), GLOO_SOCKET_IFNAME="lo")
     torch.set_num_threads(1)

@@ -48,6 +48,7 @@ ALLOWED: Final = {
     "evertrain.launcher": STDLIB | {"torch"},
     "evertrain.checkpoint": STDLIB | {"blake3", "botocore", "fsspec", "s3fs", "xxhash"},
     "evertrain.trainer": STDLIB | {"torch", "numpy"},
+    "evertrain.integrations": STDLIB | {"torch", "accelerate", "lightning", "transformers"},
     "evertrain.api": STDLIB | RPC | {"structlog"},
     "evertrain.etcdwire": STDLIB | RPC,
     "evertrain.jobspec": STDLIB | {"pydantic", "pydantic_core", "yaml"},

@@ -89,8 +89,12 @@ def job_environ(
         result[environ.PROGRESS] = progress
     if spec.checkpoint.dir:
         result[environ.CHECKPOINT_DIR] = spec.checkpoint.dir
-    if spec.checkpoint.every_steps:
+    if spec.checkpoint.auto:
+        result[environ.CHECKPOINT_EVERY] = "auto"
+    elif spec.checkpoint.every_steps:
         result[environ.CHECKPOINT_EVERY] = str(spec.checkpoint.every_steps)
+    if spec.checkpoint.every_s:
+        result[environ.CHECKPOINT_EVERY_S] = repr(spec.checkpoint.every_s)
     return result
 
 
@@ -127,6 +131,8 @@ def worker_environ(
     }
     if launch.devices:
         result["CUDA_VISIBLE_DEVICES"] = ",".join(launch.devices[seat.local_rank])
+    if place.mtbf_s:
+        result[environ.MTBF_S] = repr(place.mtbf_s)
     if place.restore_path:
         result[environ.RESTORE] = place.restore_path
     if place.restore_digest:

@@ -9,7 +9,7 @@ from typing import Final
 import typer
 
 from evertrain.ctl import options
-from evertrain.ctl.commands import cluster, history, jobs, machine, nodes
+from evertrain.ctl.commands import checkpoints, cluster, history, jobs, machine, nodes
 from evertrain.ctl.failures import Exit, Refused
 from evertrain.ctl.screen import Screen
 from evertrain.ctl.settings import Given, Output
@@ -74,7 +74,7 @@ app.command("jobs")(jobs.jobs)
 app.command("job")(jobs.job)
 app.command("wait")(jobs.wait)
 app.command("cancel")(jobs.cancel)
-app.command("checkpoints")(jobs.checkpoints)
+app.add_typer(checkpoints.app, name="checkpoints")
 app.command("logs")(history.logs)
 app.command("events")(history.events)
 app.command("story")(history.story)

@@ -85,6 +85,43 @@ class Operator:
         except NotFound as err:
             raise await self._no_such_job(name, err) from err
 
+    async def ask_checkpoint(
+        self, name: str, at: tuple[int, int], *, verb: str, reason: str = "", destination: str = ""
+    ) -> operator_pb2.Job:
+        """Have a checkpoint verified, pinned, unpinned or exported; ``at`` is its step and generation (0: any)."""
+        request = operator_pb2.AskCheckpointRequest(
+            request_id=self._request_id(),
+            job=name,
+            step=at[0],
+            generation=at[1],
+            verb=f"CHECKPOINT_VERB_{verb.upper()}",
+            by=self._by,
+            reason=reason,
+            destination=destination,
+        )
+        try:
+            return (await self._change(request, operator_pb2.AskCheckpointResponse, f"'ctl checkpoints {name}'")).job
+        except NotFound as err:
+            raise await self._no_such_job(name, err) from err
+
+    async def rollback(
+        self, name: str, at: tuple[int, int], *, reason: str, dry_run: bool = False
+    ) -> operator_pb2.RollbackJobResponse:
+        """Go back to a checkpoint; with ``dry_run`` only what that would cost."""
+        request = operator_pb2.RollbackJobRequest(
+            request_id=self._request_id(),
+            job=name,
+            step=at[0],
+            generation=at[1],
+            by=self._by,
+            reason=reason,
+            dry_run=dry_run,
+        )
+        try:
+            return await self._change(request, operator_pb2.RollbackJobResponse, f"'ctl job {name}'")
+        except NotFound as err:
+            raise await self._no_such_job(name, err) from err
+
     async def nodes(self) -> list[operator_pb2.Node]:
         """All nodes that ever registered."""
         reply = await self._connection.call(operator_pb2.ListNodesRequest(), operator_pb2.ListNodesResponse)

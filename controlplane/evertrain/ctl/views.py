@@ -15,6 +15,7 @@ _JOB_STATE: Final = operator_pb2.JobState.DESCRIPTOR
 _NODE_HEALTH: Final = operator_pb2.NodeHealth.DESCRIPTOR
 _NODE_AVAILABILITY: Final = operator_pb2.NodeAvailability.DESCRIPTOR
 _CHECKPOINT_STATE: Final = operator_pb2.CheckpointState.DESCRIPTOR
+_EXPORT_STATE: Final = operator_pb2.ExportState.DESCRIPTOR
 _GROUP_STATE: Final = job_pb2.GroupState.DESCRIPTOR
 
 
@@ -94,26 +95,76 @@ def checkpoints_grid(checkpoints: Sequence[operator_pb2.Checkpoint], now_s: floa
         Column(title="STEP", right=True),
         Column(title="GEN", right=True),
         Column(title="STATE"),
+        Column(title="PIN"),
         Column(title="SIZE", right=True),
-        Column(title="RANKS", right=True),
         Column(title="AGE", right=True),
-        Column(title="TOOK", right=True),
-        Column(title="PATH", wrap=True),
+        Column(title="PARENT", right=True),
+        Column(title="PATH AND WHY", wrap=True),
     )
     rows = tuple(
         (
             str(each.step),
             str(each.generation),
             word(_CHECKPOINT_STATE, each.state),
+            "yes" if each.pinned else "-",
             size(each.bytes_total),
-            str(each.world_size),
-            age(each.registered_at_s, now_s),
-            length(each.save_s),
-            clean(each.path) + (f" ({clean(each.note)})" if each.note else ""),
+            age(each.registered_at_s, now_s) if each.registered_at_s else "-",
+            clean(each.parent) or "-",
+            "; ".join(part for part in (clean(each.path), *map(clean, _why(each))) if part),
         )
         for each in checkpoints
     )
     return Grid(columns=columns, rows=rows, empty="no checkpoints yet")
+
+
+def _why(each: operator_pb2.Checkpoint) -> list[str]:
+    """What somebody who wonders about a checkpoint has to know, most important first."""
+    pin = f"pinned by {each.pinned_by}" + (f": {each.pin_reason}" if each.pin_reason else "")
+    doubts = [] if each.note else [f"in doubt, {doubt}" for doubt in each.doubts]
+    verified = f"verified by {each.verified_by}" if each.verified_by and not each.note else ""
+    return [each.note, *doubts, each.passed, pin if each.pinned else "", verified]
+
+
+def exports_grid(exports: Sequence[operator_pb2.Export], now_s: float) -> Grid:
+    """One line an export, newest last."""
+    columns = (
+        Column(title="CHECKPOINT", right=True),
+        Column(title="STATE"),
+        Column(title="AGE", right=True),
+        Column(title="BY", wrap=True),
+        Column(title="DESTINATION AND WHY", wrap=True),
+    )
+    rows = tuple(
+        (
+            each.checkpoint,
+            word(_EXPORT_STATE, each.state),
+            age(each.at_s, now_s),
+            clean(each.by),
+            clean(each.destination) + (f"; {clean(each.note)}" if each.note else ""),
+        )
+        for each in exports
+    )
+    return Grid(columns=columns, rows=rows, empty="no exports")
+
+
+def saving(job: operator_pb2.Job, now_s: float) -> str:
+    """How saves go: how often, what is exposed, what failed. Empty for a job that saves nothing."""
+    policy = job.spec.checkpoint
+    if not policy.dir:
+        return ""
+    every = job.save_every or policy.every_steps
+    often = f"every {plural(every, 'step')}" if every else ""
+    if policy.auto:
+        known = f", a failure is expected every {age(now_s - job.mtbf_s, now_s)}" if job.mtbf_s else ""
+        often = f"{often or 'as often'} as their cost and failures make best{known}"
+    if policy.every_s:
+        often = " and ".join(part for part in (often, f"after {length(policy.every_s)}") if part)
+    parts = [often or "as the script decides"]
+    if job.exposed_since_s:
+        late = f", more than the {length(policy.exposed_max_s)} wanted" if job.overdue else ""
+        parts.append(f"{length(max(0.0, now_s - job.exposed_since_s))} of work not saved{late}")
+    parts += [f"{plural(job.saves_failed, 'save')} failed"] if job.saves_failed else []
+    return "; ".join(parts)
 
 
 def job_fields(job: operator_pb2.Job, now_s: float) -> list[tuple[str, str]]:
@@ -131,6 +182,7 @@ def job_fields(job: operator_pb2.Job, now_s: float) -> list[tuple[str, str]]:
         ("Next", clean(job.next)),
         ("Progress", _progress(job)),
         ("Gang", _gang(job)),
+        ("Saves", saving(job, now_s)),
         ("Failures", f"{job.failures} of the job's own; it is stopped after {spec.retry.max_failures}"),
         ("Wants", f"{limits} of {plural(spec.nproc_per_node, 'worker')}{step}"),
         ("Runs", clean(program)),

@@ -32,6 +32,8 @@ NODES_MAX: Final = 16384
 WORKERS_PER_NODE_MAX: Final = 64
 DEVICES_PER_WORKER_MAX: Final = 16
 EVERY_STEPS_MAX: Final = 1_000_000_000
+EVERY_MAX_S: Final = 7 * 86400.0
+EXPOSED_MAX_S: Final = 30 * 86400.0
 KEEP_MIN: Final = 2
 """The newest may turn out damaged, or be the word of a writer that has been fenced off."""
 KEEP_MAX: Final = 1000
@@ -48,6 +50,7 @@ N = TypeVar("N", int, float)
 
 _NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _ENV_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_URL: Final = re.compile(r"[a-z][a-z0-9+.-]*://")
 _MODULE: Final = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
 _SET_FOR_WORKERS: Final = frozenset(
     {
@@ -58,6 +61,11 @@ _SET_FOR_WORKERS: Final = frozenset(
     }
 )
 _OURS: Final = environ.JOB.partition("_")[0] + "_"
+
+
+def is_url(text: str) -> bool:
+    """Whether a place is an object store's, such as ``s3://bucket/prefix``, and no path."""
+    return _URL.match(text) is not None
 
 
 def check(spec: JobSpec) -> list[Problem]:
@@ -106,7 +114,7 @@ def _paths(spec: JobSpec) -> Iterator[Problem]:
     paths = {("script",): spec.script, ("workdir",): spec.workdir, ("checkpoint", "dir"): spec.checkpoint.dir}
     for path, text in paths.items():
         yield from _text(path, text, length_max=PATH_LENGTH_MAX)
-        if text and not text.startswith("/"):
+        if text and not text.startswith("/") and not (path == ("checkpoint", "dir") and is_url(text)):
             yield _error(path, f"{_cut(text)} is not absolute; nodes know no other folder to start from")
     yield from _text(("python",), spec.python, length_max=PATH_LENGTH_MAX)
     if "/" in spec.python and not spec.python.startswith("/"):
@@ -166,17 +174,33 @@ def _nodes(spec: JobSpec) -> Iterator[Problem]:
 
 
 def _counts(spec: JobSpec) -> Iterator[Problem]:
-    checkpoint, retry = spec.checkpoint, spec.retry
+    retry = spec.retry
     yield from _within(("nproc_per_node",), spec.nproc_per_node, 1, WORKERS_PER_NODE_MAX)
     yield from _within(("devices_per_worker",), spec.devices_per_worker, 0, DEVICES_PER_WORKER_MAX)
-    yield from _within(("checkpoint", "every_steps"), checkpoint.every_steps, 0, EVERY_STEPS_MAX)
-    yield from _within(("checkpoint", "keep"), checkpoint.keep, KEEP_MIN, KEEP_MAX)
-    if checkpoint.every_steps > 0 and not checkpoint.dir:
-        yield _error(("checkpoint", "every_steps"), "there is no folder to save in: give checkpoint.dir")
     yield from _within(("retry", "max_failures"), retry.max_failures, 0, FAILURES_MAX)
     yield from _within(("retry", "max_without_progress"), retry.max_without_progress, 1, WITHOUT_PROGRESS_MAX)
     yield from _within(("logs", "bytes_max"), spec.logs.bytes_max, LOG_BYTES_MIN, LOG_BYTES_MAX, size_text)
     yield from _within(("logs", "files_max"), spec.logs.files_max, 1, LOG_FILES_MAX)
+
+
+def _checkpoint(spec: JobSpec) -> Iterator[Problem]:
+    wanted = spec.checkpoint
+    yield from _within(("checkpoint", "every_steps"), wanted.every_steps, 0, EVERY_STEPS_MAX)
+    yield from _within(("checkpoint", "every"), wanted.every_s, 0.0, EVERY_MAX_S, duration_text)
+    yield from _within(("checkpoint", "keep_last"), wanted.keep, KEEP_MIN, KEEP_MAX)
+    yield from _within(("checkpoint", "keep_every_steps"), wanted.keep_every_steps, 0, EVERY_STEPS_MAX)
+    yield from _within(("checkpoint", "keep_proven"), wanted.keep_proven, 0, KEEP_MAX)
+    yield from _within(("checkpoint", "exposed_max"), wanted.exposed_max_s, 0.0, EXPOSED_MAX_S, duration_text)
+    if (wanted.every_steps > 0 or wanted.auto) and not wanted.dir:
+        yield _error(("checkpoint", "every_steps"), "there is no folder to save in: give checkpoint.dir")
+    if wanted.auto and wanted.every_steps:
+        yield _error(("checkpoint", "every_steps"), "a number and auto exclude each other: keep one")
+    if wanted.fixed_size and spec.nodes.min != spec.nodes.max:
+        text = (
+            f"its checkpoints can't be resharded, so once it has saved it keeps the nodes that it has then; between "
+            f"{spec.nodes.min} and {spec.nodes.max} it starts with as many as can be had"
+        )
+        yield _warning(("checkpoint", "reshard"), text)
 
 
 def _durations(spec: JobSpec) -> Iterator[Problem]:
@@ -220,6 +244,7 @@ _RULES: Final[tuple[Callable[[JobSpec], Iterator[Problem]], ...]] = (
     _preload,
     _nodes,
     _counts,
+    _checkpoint,
     _durations,
     _size,
 )

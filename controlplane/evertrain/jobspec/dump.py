@@ -19,12 +19,27 @@ def dump(spec: JobSpec, *, hide_secrets: bool = False) -> str:
     fields["logs"]["bytes_max"] = size_text(spec.logs.bytes_max)
     fields["stop_grace"] = duration_text(fields.pop("stop_grace_s"))
     fields["prepare_timeout"] = duration_text(fields.pop("prepare_timeout_s"))
+    fields["checkpoint"] = _checkpoint(spec)
     if hide_secrets:
         fields["env"] = hidden(spec.env)
     kept = {name: value for name, value in fields.items() if value not in ("", [], {})}
     if not spec.checkpoint.dir:
         del kept["checkpoint"]["dir"]
     return yaml.dump(kept, Dumper=yaml.SafeDumper, sort_keys=False, allow_unicode=True, width=100)
+
+
+def _checkpoint(spec: JobSpec) -> dict[str, Any]:
+    wanted = spec.checkpoint
+    return {
+        "dir": wanted.dir,
+        "every_steps": "auto" if wanted.auto else wanted.every_steps,
+        "every": duration_text(wanted.every_s),
+        "keep_last": wanted.keep,
+        "keep_every_steps": wanted.keep_every_steps,
+        "keep_proven": wanted.keep_proven,
+        "exposed_max": duration_text(wanted.exposed_max_s),
+        "reshard": not wanted.fixed_size,
+    }
 
 
 def hidden(env: Mapping[str, str]) -> dict[str, str]:

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from evertrain.contract.jobspec import JobSpec
-from evertrain.jobspec.check import SPEC_BYTES_MAX, check
+from evertrain.jobspec.check import SPEC_BYTES_MAX, check, is_url
 from evertrain.jobspec.document import Document, Scalar, Tree, read
 from evertrain.jobspec.model import JobModel, field_names
 from evertrain.jobspec.problem import FieldPath, Problem, Severity, errors, nearest
@@ -166,12 +166,13 @@ def _resolve(spec: JobSpec, folder: Path) -> JobSpec:
     def absolute(text: str) -> str:
         return os.path.normpath(folder / text) if text and "\0" not in text else text
 
+    saves = spec.checkpoint.dir
     return dataclasses.replace(
         spec,
         script=absolute(spec.script),
         workdir=absolute(spec.workdir) or str(folder),
         python=absolute(spec.python) if "/" in spec.python else spec.python,
-        checkpoint=dataclasses.replace(spec.checkpoint, dir=absolute(spec.checkpoint.dir)),
+        checkpoint=dataclasses.replace(spec.checkpoint, dir=saves if is_url(saves) else absolute(saves)),
     )
 
 
@@ -182,7 +183,7 @@ def _files(spec: JobSpec) -> Iterator[Problem]:
     if "\0" not in spec.workdir and not Path(spec.workdir).is_dir():
         yield Problem(path=("workdir",), message=f"{spec.workdir} is no folder{_nearest_file(Path(spec.workdir))}")
     saves = spec.checkpoint.dir
-    if saves and "\0" not in saves and Path(saves).exists() and not Path(saves).is_dir():
+    if saves and not is_url(saves) and "\0" not in saves and Path(saves).exists() and not Path(saves).is_dir():
         yield Problem(path=("checkpoint", "dir"), message=f"{saves} is no folder")
     python = spec.python
     if python.startswith("/") and "\0" not in python and not os.access(python, os.X_OK):

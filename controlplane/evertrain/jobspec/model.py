@@ -19,6 +19,8 @@ from evertrain.jobspec.document import Scalar
 from evertrain.jobspec.units import UnitError, parse_duration, parse_size
 
 _WHOLE_NUMBER: Final = re.compile(r"-?(0|[1-9][0-9]{0,17})")
+AUTO: Final = -1
+"""What ``every_steps: auto`` reads as; no number of steps is."""
 _DEFAULT: Final = contract.JobSpec(name="")
 
 
@@ -53,6 +55,17 @@ def _whole_number(value: object) -> int:
     if not _WHOLE_NUMBER.fullmatch(scalar.text):
         raise _wrong(f"expected a whole number, got {scalar.text[:40]!r}")
     return int(scalar.text)
+
+
+def _steps(value: object) -> int:
+    return AUTO if isinstance(value, Scalar) and value.text == "auto" and not value.quoted else _whole_number(value)
+
+
+def _truth(value: object) -> bool:
+    scalar = _scalar(value, "true or false")
+    if scalar.quoted or scalar.text not in ("true", "false"):
+        raise _wrong(f"expected true or false, got {scalar.text[:40]!r}")
+    return scalar.text == "true"
 
 
 def _unit(parse: Callable[[str], float], expected: str) -> Callable[[object], float]:
@@ -92,6 +105,8 @@ def _fields(value: object) -> object:
 Text: TypeAlias = Annotated[str, BeforeValidator(_text)]
 EnvText: TypeAlias = Annotated[str, BeforeValidator(_env_text)]
 WholeNumber: TypeAlias = Annotated[int, BeforeValidator(_whole_number)]
+Steps: TypeAlias = Annotated[int, BeforeValidator(_steps)]
+Truth: TypeAlias = Annotated[bool, BeforeValidator(_truth)]
 Size: TypeAlias = Annotated[int, BeforeValidator(_unit(parse_size, "a size such as 64MiB"))]
 Duration: TypeAlias = Annotated[float, BeforeValidator(_unit(parse_duration, "a duration such as 10s"))]
 Texts: TypeAlias = Annotated[tuple[Text, ...], BeforeValidator(_items)]
@@ -126,8 +141,35 @@ class CheckpointModel(_Fields):
     """``checkpoint``."""
 
     dir: Text = _DEFAULT.checkpoint.dir
-    every_steps: WholeNumber = _DEFAULT.checkpoint.every_steps
-    keep: WholeNumber = _DEFAULT.checkpoint.keep
+    every_steps: Steps = _DEFAULT.checkpoint.every_steps
+    every: Duration = _DEFAULT.checkpoint.every_s
+    keep_last: WholeNumber = _DEFAULT.checkpoint.keep
+    keep_every_steps: WholeNumber = _DEFAULT.checkpoint.keep_every_steps
+    keep_proven: WholeNumber = _DEFAULT.checkpoint.keep_proven
+    exposed_max: Duration = _DEFAULT.checkpoint.exposed_max_s
+    reshard: Truth = not _DEFAULT.checkpoint.fixed_size
+
+    @model_validator(mode="before")
+    @classmethod
+    def _keep_is_keep_last(cls, value: object) -> object:
+        """``keep`` was its name when it was the only one."""
+        if isinstance(value, Mapping) and "keep" in value and "keep_last" not in value:
+            return {("keep_last" if name == "keep" else name): each for name, each in value.items()}
+        return value
+
+    def to_contract(self) -> contract.CheckpointPolicy:
+        """The same in the form that every component carries."""
+        return contract.CheckpointPolicy(
+            dir=self.dir,
+            every_steps=0 if self.every_steps == AUTO else self.every_steps,
+            auto=self.every_steps == AUTO,
+            every_s=self.every,
+            keep=self.keep_last,
+            keep_every_steps=self.keep_every_steps,
+            keep_proven=self.keep_proven,
+            exposed_max_s=self.exposed_max,
+            fixed_size=not self.reshard,
+        )
 
 
 class RetryModel(_Fields):
@@ -174,7 +216,7 @@ class JobModel(_Fields):
         return contract.JobSpec(
             **given,
             nodes=contract.NodeRange(**self.nodes.model_dump()),
-            checkpoint=contract.CheckpointPolicy(**self.checkpoint.model_dump()),
+            checkpoint=self.checkpoint.to_contract(),
             retry=contract.RetryPolicy(**self.retry.model_dump()),
             logs=contract.LogPolicy(**self.logs.model_dump()),
             stop_grace_s=self.stop_grace,

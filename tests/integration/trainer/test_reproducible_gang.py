@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from support.reproducible_gang import Result, Run, Wrapping, run
+from support.reproducible_gang import Result, Run, Wrapping, die, run
 
 pytestmark = pytest.mark.torch
 
@@ -40,6 +40,10 @@ def test_weights_losses_and_norms_are_bitwise_those_of_one_rank(
     assert run(Run(folder=tmp_path, wrapping=wrapping, world_size=world_size)) == alone(wrapping)
 
 
+def test_copies_of_shards_give_the_bits_of_shards(tmp_path: Path, alone: Callable[[Wrapping], Result]) -> None:
+    assert run(Run(folder=tmp_path, wrapping=Wrapping.HSDP, world_size=4)) == alone(Wrapping.FSDP)
+
+
 def test_ddp_gives_the_bits_of_a_plain_module(alone: Callable[[Wrapping], Result]) -> None:
     assert alone(Wrapping.DDP) == alone(Wrapping.PLAIN)
 
@@ -57,6 +61,16 @@ def test_a_run_resumed_at_other_world_sizes_ends_with_the_bits_of_an_undisturbed
     run(part)
     run(part.but(world_size=3, resume=True, steps=2))
     assert run(part.but(world_size=2, resume=True)).weights_sha256 == alone(wrapping).weights_sha256
+
+
+def test_kills_in_the_midst_of_steps_and_resizes_between_them_leave_no_trace(tmp_path: Path) -> None:
+    faults = Run(folder=tmp_path / "faults", wrapping=Wrapping.DDP, until=9, save_every=2, resume=True)
+    faults.folder.mkdir()
+    for die_in, world_size in ((1, 3), (3, 5), (4, 1), (6, 2), (7, 4)):
+        die(faults.but(die_in=die_in, world_size=world_size))
+    (tmp_path / "undisturbed").mkdir()
+    undisturbed = run(Run(folder=tmp_path / "undisturbed", wrapping=Wrapping.DDP, until=9))
+    assert run(faults.but(world_size=3)).weights_sha256 == undisturbed.weights_sha256
 
 
 @pytest.mark.parametrize("wrapping", [Wrapping.DDP, Wrapping.FSDP])

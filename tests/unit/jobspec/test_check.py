@@ -43,7 +43,7 @@ def test_a_good_specification_has_no_problems() -> None:
         ),
         (
             replace(GOOD, checkpoint=CheckpointPolicy(dir="/c", keep=1)),
-            "checkpoint.keep: 1 is out of range",
+            "checkpoint.keep_last: 1 is out of range",
         ),
         (replace(GOOD, logs=LogPolicy(files_max=101)), "logs.files_max: 101 is out of range, from 1 to 100 is allowed"),
         (replace(GOOD, stop_grace_s=float("inf")), "stop_grace: inf is no length of time"),

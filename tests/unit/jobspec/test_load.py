@@ -374,3 +374,39 @@ def test_a_file_with_windows_line_ends_and_a_byte_order_mark_is_read(tmp_path: P
     (tmp_path / "train.py").touch()
     data = b"\xef\xbb\xbf" + OK.replace("\n", "\r\n").encode()
     assert load_bytes(data, folder=tmp_path, shown="x").spec.name == "tiny"
+
+
+def test_every_field_of_checkpoint_is_read(tmp_path: Path) -> None:
+    text = (
+        "checkpoint: {dir: s3://bucket/jobs, every_steps: auto, every: 10m, keep_last: 5, keep_every_steps: 1000,\n"
+        "  keep_proven: 2, exposed_max: 30m, reshard: false}\n"
+    )
+    assert loaded(tmp_path, text).checkpoint == CheckpointPolicy(
+        dir="s3://bucket/jobs",
+        auto=True,
+        every_s=600.0,
+        keep=5,
+        keep_every_steps=1000,
+        keep_proven=2,
+        exposed_max_s=1800.0,
+        fixed_size=True,
+    )
+
+
+def test_keep_is_an_old_name_of_keep_last(tmp_path: Path) -> None:
+    assert loaded(tmp_path, "checkpoint: {dir: /c, keep: 7}\n").checkpoint.keep == 7
+    with pytest.raises(SpecInvalid, match="keep: unknown field"):
+        loaded(tmp_path, "checkpoint: {dir: /c, keep: 7, keep_last: 3}\n")
+
+
+@pytest.mark.parametrize("word", ["yes", "'true'", "1"])
+def test_reshard_is_true_or_false_and_nothing_like_it(tmp_path: Path, word: str) -> None:
+    with pytest.raises(SpecInvalid, match=r"checkpoint\.reshard: expected true or false"):
+        loaded(tmp_path, f"checkpoint: {{dir: /c, reshard: {word}}}\n")
+
+
+def test_a_job_that_cannot_reshard_is_told_before_it_starts_that_it_keeps_its_size(tmp_path: Path) -> None:
+    path = written(tmp_path, "checkpoint: {dir: /c, reshard: false}\nnodes: {min: 2, max: 4}\n")
+    (warning,) = load(path).warnings
+    assert "checkpoint.reshard: its checkpoints can't be resharded" in str(warning)
+    assert load(written(tmp_path, "checkpoint: {dir: /c, reshard: false}\nnodes: 4\n")).warnings == ()

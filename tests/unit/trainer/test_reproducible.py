@@ -239,3 +239,15 @@ def test_clipping_brings_the_global_norm_to_its_limit() -> None:
     assert exact.clip_grad_norm_(0.5) == pytest.approx(reference, rel=1e-9)
     assert global_norm(model.parameters(), None) == pytest.approx(0.5, rel=1e-6)
     assert exact.clip_grad_norm_(0.6) == pytest.approx(0.5, rel=1e-6)
+
+
+def test_a_scaled_loss_scales_the_gradients_and_not_what_is_reported() -> None:
+    model = _model()
+    exact = reproducible.Reproducible(model, microbatches=2, seed=1)
+    _take(exact, model, 0)
+    loss, gradients = exact.loss, _gradients(model)
+    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+    for microbatch in exact.step(0):
+        microbatch.backward(model(_samples(0, microbatch.index)).pow(2).mean(), scaler=scaler)
+    assert exact.loss == loss
+    assert all(torch.equal(a, b * 1024.0) for a, b in zip(_gradients(model), gradients, strict=True))

@@ -108,10 +108,12 @@ class Copies:
         return free.f_bavail * free.f_frsize
 
     def free(self) -> Copy | None:
-        """The one to fill next, never the newest whole one; None while the saver reads the other."""
-        newest = max(self._copies, key=lambda copy: copy.step)
-        older = [copy for copy in self._copies if copy is not newest or copy.step < 0]
-        return next((copy for copy in older if not copy.busy), None)
+        """The one to fill next; None while that would leave no whole one, or the saver reads it."""
+        for copy in sorted(self._copies, key=lambda each: each.step):
+            spare = any(other.step >= 0 for other in self._copies if other is not copy)
+            if not copy.busy and (spare or copy.step < 0):
+                return copy
+        return None
 
     @property
     def busy(self) -> bool:

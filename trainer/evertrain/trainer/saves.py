@@ -239,8 +239,10 @@ class Saves:
     def _before_step(self, *_: Any) -> None:
         """An optimizer is about to change what is being copied."""
         if self._under is not None and self._under.torn is None:
+            began = self._clock()
             self._under.copying.hold_optimizer()
             self._under.torn = self._under.copying.changed()
+            self.blocked_s += self._clock() - began
 
     def settle(self) -> None:
         """Hand a copy that is whole to the saver, and hear what it told. Waits for the copy if it has to."""

@@ -20,6 +20,7 @@ from evertrain.contract.progress_slot import open_slot
 from evertrain.trainer.cadence import Cadence
 from evertrain.trainer.place import process_groups
 from evertrain.trainer.reporter import Reporter
+from evertrain.trainer.schedule import Schedule
 from evertrain.trainer.settings import Settings
 
 if TYPE_CHECKING:
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from evertrain.trainer.state import JobState
 
 CLOSE_FLUSH_S: Final = 0.2
-RETRY_GAP_STEPS_MAX: Final = 256
 
 
 class HasDigest(Protocol):
@@ -64,13 +64,9 @@ class Session:
         self._cadence: Cadence | None = None
         self._step = 0
         self._tokens = 0
-        self._retry_step = 0
-        """After a failed save: complete steps at which the next is tried; 0 while saves succeed."""
-        self._retry_gap_steps = 1
+        self._schedule = Schedule(every_steps=0, every_s=0.0, auto_mtbf_s=0.0, copy_every_steps=0)
         self._failed = False
         """A save failed, and the other ranks do not know yet."""
-        self._put_off = False
-        """A save is due, and had to wait for the ones before."""
         self._refused_to_yield = False
 
     def __enter__(self) -> Self:
@@ -174,9 +170,12 @@ class Session:
                 self._tell_nothing_to_save(step)
             return
         failed = state.settle()
+        self._schedule.learn(blocked_s=state.blocked_s, persist_s=state.persist_s)
         leaving = self._agreed(state, self._cadence, wanted, failed=failed)
-        if save or ((leaving or self._save_due(state, previous)) and step >= self._retry_step):
+        if save or leaving or self._schedule.due(step, previous):
             self._save(state, leaving=leaving, must=save or leaving)
+        elif self._schedule.copy_due(step, previous):
+            state.copy(step, self._tokens)
 
     def flush(self) -> bool:
         """Wait until all saves under way are over; whether none of them failed, as far as this rank knows."""
@@ -185,15 +184,20 @@ class Session:
         return sound
 
     def _save(self, state: JobState, *, leaving: bool, must: bool) -> None:
+        step, schedule = self._step, self._schedule
         try:
-            self._put_off = not state.save(self._step, self._tokens, patient=not self._put_off, must=must)
+            begun = state.save(step, self._tokens, patient=schedule.patient, must=must)
             # One that leaves waits: nobody is there afterwards to make up for a save that failed.
-            sound = not leaving or (not self._put_off and state.committed())
+            sound = begun and (not leaving or state.committed())
         except SaveFailed:
-            self._put_off, sound = False, False
-        if not self._put_off:
-            self._plan_retry(sound)
-            if sound and leaving:
+            begun, sound = True, False
+        if not begun:
+            schedule.put_off()
+        elif not sound:
+            schedule.failed(step)
+        else:
+            schedule.saved(step, self._clock())
+            if leaving:
                 self._reporter.progress_now()
                 state.close(wait=True)
                 state.leave(WorkerExit.YIELDED)
@@ -204,40 +208,27 @@ class Session:
         if self._state is not None:
             self._state.open()  # for a script that saves but never restores
             self._tokens = self._state.tokens
+            self._schedule = self._state.schedule()
         return Cadence(step=self._step, now=self._clock())
 
     def _agreed(self, state: JobState, cadence: Cadence, wanted: bool, *, failed: bool) -> bool:
-        """Whether all ranks leave at this boundary, because one was asked to. That a save failed is agreed on, too."""
-        peers = state.peers
+        """Whether all ranks leave at this boundary, because one was asked to. What saves need is agreed on, too."""
+        peers, now = state.peers, self._clock()
         self._failed = self._failed or failed
-        if peers.world_size == 1:
-            leaving = wanted
-        elif self._step < cadence.due:
-            return False
-        else:
-            now = self._clock()
+        by_time = peers.rank == 0 and self._schedule.wishes(now)
+        leaving = wanted
+        if peers.world_size > 1:
+            if self._step < cadence.due:
+                return False
             proposal = cadence.proposal(self._step, now) if peers.rank == 0 else 0
-            asked, failures, due = peers.maxima([int(wanted), int(self._failed), proposal])
-            cadence.agreed(due, step=self._step, now=now)
-            leaving, self._failed = bool(asked), bool(failures)
+            told = peers.maxima([int(wanted), int(self._failed), int(by_time), proposal])
+            cadence.agreed(told.pop(), step=self._step, now=now)
+            leaving, self._failed, by_time = map(bool, told)
+        self._schedule.agreed(by_time)
         if self._failed:
             self._failed = False
-            self._plan_retry(False)
+            self._schedule.failed(self._step)
         return leaving
-
-    def _save_due(self, state: JobState, previous: int) -> bool:
-        every = state.plan.every_steps
-        if self._put_off or self._retry_step > 0:
-            return True
-        return every > 0 and self._step // every > previous // every
-
-    def _plan_retry(self, saved: bool) -> None:
-        """After a failure, try at the next boundary, then at doubling distances, in steps: equal on all ranks."""
-        if saved:
-            self._retry_step, self._retry_gap_steps = 0, 1
-        else:
-            self._retry_step = self._step + self._retry_gap_steps
-            self._retry_gap_steps = min(2 * self._retry_gap_steps, RETRY_GAP_STEPS_MAX)
 
     def _tell_nothing_to_save(self, step: int) -> None:
         if not self._refused_to_yield:

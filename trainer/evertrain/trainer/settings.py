@@ -41,6 +41,8 @@ class Settings:
     """Save as often as costs and failures make best."""
     checkpoint_every_s: float = 0.0
     mtbf_s: float = 0.0
+    copy_every_steps: int = 0
+    """Steps between two copies in memory; 0: only those that become checkpoints."""
     checkpoint_keep: int = 3
     copies: str = ""
     """Folder in shared memory, which outlives this worker."""
@@ -70,6 +72,7 @@ class Settings:
             checkpoint_auto=automatic,
             checkpoint_every_s=_float(env, environ.CHECKPOINT_EVERY_S),
             mtbf_s=_float(env, environ.MTBF_S),
+            copy_every_steps=_int(env, environ.COPY_EVERY, 0),
             copies=env.get(environ.COPIES, ""),
             checkpoint_keep=_int(env, environ.CHECKPOINT_KEEP, 3, least=1),
             restore_memory_since=_int(env, environ.RESTORE_MEMORY, 0),

@@ -35,6 +35,7 @@ from evertrain.trainer.peers import Peers
 from evertrain.trainer.reporter import Reporter
 from evertrain.trainer.resume import Candidate, Refused, Resume, Resumed
 from evertrain.trainer.saves import Begun, Saves, Target, Whose
+from evertrain.trainer.schedule import AUTO_MTBF_S, Schedule
 from evertrain.trainer.settings import Settings
 
 REASON_CHARS_MAX: Final = 2000
@@ -55,6 +56,10 @@ class Plan:
     """Folder of the job's checkpoints; empty: nothing can be saved."""
     generation: int
     every_steps: int
+    every_s: float
+    auto_mtbf_s: float
+    """Choose the time between saves for failures so far apart; 0: do not."""
+    copy_every_steps: int
     keep: int
     seed: int
     """Rank 0's torch seed at the first start of the job."""
@@ -87,6 +92,8 @@ class JobState:
         self._restored_step: int | None = None
         self._seed = 0
         self._parent = Candidate(path="")
+        self.persist_s = 0.0
+        """How long the last save took until it was committed."""
         self._code_commit = ""
         self._warned: set[str] = set()
 
@@ -181,6 +188,9 @@ class JobState:
             root=root,
             generation=generation,
             every_steps=settings.checkpoint_every_steps,
+            every_s=settings.checkpoint_every_s,
+            auto_mtbf_s=(settings.mtbf_s or AUTO_MTBF_S) if settings.checkpoint_auto else 0.0,
+            copy_every_steps=settings.copy_every_steps,
             keep=settings.checkpoint_keep,
             seed=torch.initial_seed() >> 1,  # 63 bits, which every reader of JSON keeps whole
             candidates=tuple(candidates),
@@ -200,6 +210,29 @@ class JobState:
         return found
 
     # -- saving
+
+    def schedule(self) -> Schedule:
+        """When saves are due, as the ranks agreed."""
+        plan = self.plan
+        return Schedule(
+            every_steps=plan.every_steps,
+            every_s=plan.every_s,
+            auto_mtbf_s=plan.auto_mtbf_s,
+            copy_every_steps=plan.copy_every_steps,
+        )
+
+    @property
+    def blocked_s(self) -> float:
+        """What the last save cost the training loop."""
+        return 0.0 if self._saves is None else self._saves.blocked_s
+
+    def copy(self, step: int, tokens: int) -> None:
+        """Begin a copy in memory alone, unless the ones before are still under way. A collective; never fails."""
+        target = Target(step=step, tokens=tokens, manifest=None)
+        try:
+            self._own_saves().begin(target, self._loop(step, tokens), rng.capture(), patience_s=0.0)
+        except SaveFailed as err:
+            self._warn(f"no copy in memory: {err}")
 
     def save(self, step: int, tokens: int, *, patient: bool = True, must: bool = False) -> bool:
         """Begin a checkpoint of the present state; False: the last ones are still on their way, try again later.
@@ -311,6 +344,7 @@ class JobState:
                 self._tell_failure(each.step, each.failure or "it was not committed in time")
                 continue
             self._parent = Candidate(path=each.committed.path, digest=each.committed.digest)
+            self.persist_s = each.persist_s
             if self._settings.witness:
                 self._reporter.report(
                     CheckpointCommitted(

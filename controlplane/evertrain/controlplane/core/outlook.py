@@ -28,6 +28,8 @@ def outlook(state: State, job: Job) -> str:
 def _running(state: State, job: Job) -> str:
     assert job.gang is not None, "a running job has a gang"
     size, most = len(job.gang.members), job.spec.nodes.max
+    if job.fixed_nodes and most != size:
+        return f"stays at {size} nodes: its checkpoints load at no other size"
     if size == most:
         return "runs to its end; after a failure it resumes from its newest checkpoint"
     if not any(s is not None and s.attached for s in (state.status(job, each.node) for each in job.gang.members)):

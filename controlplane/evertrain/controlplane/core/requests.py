@@ -71,7 +71,9 @@ def _submitted(draft: Draft, event: JobSubmitted) -> None:
     draft.put_job(job)
     nodes = event.spec.nodes
     wanted = f"{nodes.min}" if nodes.min == nodes.max else f"{nodes.min} to {nodes.max}"
-    draft.tell("job.submitted", f"{event.by} submitted job {name} for {wanted} nodes", job=name)
+    fixed = event.spec.checkpoint.fixed_size and nodes.min != nodes.max
+    but = "; its checkpoints can't be resharded: it keeps the nodes that it first saves with" if fixed else ""
+    draft.tell("job.submitted", f"{event.by} submitted job {name} for {wanted} nodes{but}", job=name)
     draft.accept(event.request_id, verb="submit", target=name)
 
 

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from evertrain.api import mirror
 from evertrain.api.v1 import agent_pb2, job_pb2, operator_pb2
+from evertrain.contract.beacon import WITNESSES
 from evertrain.contract.jobspec import JobSpec
 from evertrain.contract.launch import GroupState, LauncherStatus
 from evertrain.contract.task import TaskResult
-from evertrain.controlplane.core.checkpoint import Checkpoint
+from evertrain.controlplane.core.checkpoint import Checkpoint, Export
 from evertrain.controlplane.core.commands import Told
+from evertrain.controlplane.core.exposure import exposed_since
 from evertrain.controlplane.core.ids import Generation, NodeName
 from evertrain.controlplane.core.orders import JobOrder
 from evertrain.controlplane.core.outlook import outlook
-from evertrain.controlplane.core.state import GenerationHistory, Job, Node, State
+from evertrain.controlplane.core.state import Gang, GenerationHistory, Job, Node, State
 from evertrain.controlplane.shell.sessions import LogAsk, Orders, Outgoing, Probe
 
 
@@ -89,7 +91,12 @@ def job(state: State, item: Job) -> operator_pb2.Job:
         steps_lost=item.steps_lost,
         step=item.best_step,
         history=[_generation(entry) for entry in item.history],
-        checkpoints=[_checkpoint(each) for each in item.checkpoints],
+        checkpoints=[checkpoint(each) for each in item.checkpoints],
+        saves_failed=item.saves_failed,
+        exposed_since_s=exposed_since(item) or 0.0,
+        overdue=bool(item.overdue_since),
+        save_every=item.save_every,
+        exports=[_export(each) for each in item.exports],
     )
     if item.gang is not None:
         _add_gang(message, state, item)
@@ -100,6 +107,9 @@ def _add_gang(message: operator_pb2.Job, state: State, item: Job) -> None:
     gang, workers = item.gang, item.spec.nproc_per_node
     assert gang is not None, "the caller looked"
     message.world_size = len(gang.members) * workers
+    message.mtbf_s = gang.mtbf_s
+    if (writing := _writing(state, item, gang)) is not None:
+        message.checkpoints.append(writing)
     steps: list[int] = []
     for member in gang.members:
         status = state.status(item, member.node)
@@ -125,6 +135,23 @@ def _add_gang(message: operator_pb2.Job, state: State, item: Job) -> None:
         message.step = max(steps)
 
 
+def _writing(state: State, item: Job, gang: Gang) -> operator_pb2.Checkpoint | None:
+    """The save that is under way, as far as a node tells of one: it is seen, and never stored."""
+    told = [
+        notice
+        for member in gang.members[:WITNESSES]
+        if (status := state.status(item, member.node)) is not None
+        for notice in status.notices
+        if notice.generation == gang.generation and notice.kind != "refused"
+    ]
+    newest = max(told, key=lambda notice: (notice.step, notice.kind != "writing"), default=None)
+    if newest is None or newest.kind != "writing":
+        return None
+    return operator_pb2.Checkpoint(
+        step=newest.step, generation=gang.generation, state=operator_pb2.CHECKPOINT_STATE_WRITING
+    )
+
+
 def _generation(entry: GenerationHistory) -> operator_pb2.Generation:
     return operator_pb2.Generation(
         generation=entry.generation,
@@ -143,7 +170,8 @@ def _generation(entry: GenerationHistory) -> operator_pb2.Generation:
     )
 
 
-def _checkpoint(each: Checkpoint) -> operator_pb2.Checkpoint:
+def checkpoint(each: Checkpoint) -> operator_pb2.Checkpoint:
+    """What is known of a checkpoint."""
     return operator_pb2.Checkpoint(
         step=each.step,
         generation=each.generation,
@@ -154,6 +182,27 @@ def _checkpoint(each: Checkpoint) -> operator_pb2.Checkpoint:
         registered_at_s=each.registered_at,
         save_s=each.save_s,
         state=f"CHECKPOINT_STATE_{each.state.name}",
+        note=each.note,
+        pinned=each.pin is not None,
+        pinned_by="" if each.pin is None else each.pin.by,
+        pin_reason="" if each.pin is None else each.pin.reason,
+        parent=each.parent,
+        passed=each.passed,
+        doubts=[f"{doubt.by}: {doubt.why}" for doubt in each.doubts],
+        verified_by=each.verified_by,
+        verified_at_s=each.verified_at,
+        fixed_size=each.fixed_size,
+    )
+
+
+def _export(each: Export) -> operator_pb2.Export:
+    return operator_pb2.Export(
+        id=each.id,
+        checkpoint=each.checkpoint,
+        destination=each.destination,
+        by=each.by,
+        at_s=each.at,
+        state=f"EXPORT_STATE_{each.state.name}",
         note=each.note,
     )
 

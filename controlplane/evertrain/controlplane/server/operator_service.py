@@ -12,10 +12,11 @@ from evertrain.api.mirror import MirrorError
 from evertrain.api.v1 import operator_pb2, operator_pb2_grpc
 from evertrain.contract.jobspec import JobSpec
 from evertrain.contract.version import version
-from evertrain.controlplane.core.events import CancelAsked, DrainAsked, JobSubmitted, UndrainAsked
+from evertrain.controlplane.core.events import CancelAsked, DrainAsked, JobSubmitted, OperatorRequest, UndrainAsked
 from evertrain.controlplane.core.ids import JobName, NodeName, natural
+from evertrain.controlplane.core.lineage import Unfit
 from evertrain.controlplane.core.state import ENDED, Job, JobState, State
-from evertrain.controlplane.server import convert
+from evertrain.controlplane.server import checkpoints, convert
 from evertrain.controlplane.server.context import Context, abort_not_leading, abort_refused, leader_or_abort
 from evertrain.controlplane.server.logs import LogStreams, LogUnavailable
 from evertrain.controlplane.shell.coordinator import Coordinator
@@ -87,6 +88,36 @@ class OperatorService(operator_pb2_grpc.OperatorServiceServicer):
         await self._ask(leader, event, context)
         return operator_pb2.CancelJobResponse(job=self._job(leader, request.name))
 
+    async def AskCheckpoint(
+        self, request: operator_pb2.AskCheckpointRequest, context: Context
+    ) -> operator_pb2.AskCheckpointResponse:
+        """See operator.proto."""
+        leader = await leader_or_abort(self._coordinator, context)
+        try:
+            event = checkpoints.asked(request, at=leader.now())
+        except checkpoints.BadRequest as err:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(err))
+        await self._ask(leader, event, context)
+        return operator_pb2.AskCheckpointResponse(job=self._job(leader, request.job))
+
+    async def RollbackJob(
+        self, request: operator_pb2.RollbackJobRequest, context: Context
+    ) -> operator_pb2.RollbackJobResponse:
+        """See operator.proto."""
+        leader = await leader_or_abort(self._coordinator, context)
+        known = leader.state.jobs.get(JobName(request.job))
+        if request.dry_run:
+            if known is None:
+                await context.abort(grpc.StatusCode.NOT_FOUND, f"no job named {request.job}; see `ctl jobs --all`")
+            try:
+                return checkpoints.planned(leader.view(), known, request)
+            except Unfit as err:
+                await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(err))
+        if not request.reason.strip():
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "a rollback needs a reason: others will ask why")
+        await self._ask(leader, checkpoints.rollback_asked(request, at=leader.now()), context)
+        return operator_pb2.RollbackJobResponse(job=self._job(leader, request.job))
+
     async def DrainNode(
         self, request: operator_pb2.DrainNodeRequest, context: Context
     ) -> operator_pb2.DrainNodeResponse:
@@ -123,9 +154,7 @@ class OperatorService(operator_pb2_grpc.OperatorServiceServicer):
         await self._ask(leader, event, context)
         return operator_pb2.UndrainNodeResponse(node=self._node(leader, request.node))
 
-    async def _ask(
-        self, leader: Leader, event: JobSubmitted | CancelAsked | DrainAsked | UndrainAsked, context: Context
-    ) -> None:
+    async def _ask(self, leader: Leader, event: OperatorRequest, context: Context) -> None:
         if not event.request_id or len(event.request_id) > ID_MAX or "/" in event.request_id:
             text = f"request_id: 1 to {ID_MAX} characters without a slash, the same for each repeat of a request"
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, text)

@@ -1,4 +1,4 @@
-"""submit, jobs, job, wait, cancel, checkpoints."""
+"""submit, jobs, job, wait, cancel."""
 
 from __future__ import annotations
 
@@ -269,29 +269,5 @@ def cancel(
         screen.line(f"{found.name}: {job_state(found)}" + (f", {found.reason}" if found.reason else ""))
         if found.next:
             screen.line(f"next: {found.next}")
-
-    session.run(work())
-
-
-@with_settings
-def checkpoints(settings: Settings, screen: Screen, name: JobName) -> None:
-    """List a job's checkpoints, oldest first.
-
-    \b
-    Examples:
-      ctl checkpoints tiny-lm
-      ctl checkpoints tiny-lm -o json | jq -r '[.checkpoints[] | select(.state == "verified")][-1].path'
-    """
-    from evertrain.ctl import session
-    from evertrain.ctl.plain import plain
-    from evertrain.ctl.views import checkpoints_grid
-
-    async def work() -> None:
-        async with session.operator(settings, screen) as operator:
-            found = await operator.job(name)
-        if screen.machine:
-            screen.json({"checkpoints": [plain(each) for each in found.checkpoints]})
-        else:
-            screen.grid(checkpoints_grid(found.checkpoints, time.time()))
 
     session.run(work())

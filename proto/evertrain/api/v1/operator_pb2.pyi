@@ -98,7 +98,7 @@ CHECKPOINT_VERB_UNPIN: CheckpointVerb
 CHECKPOINT_VERB_EXPORT: CheckpointVerb
 
 class Job(_message.Message):
-    __slots__ = ("name", "id", "spec", "state", "reason", "since_s", "next", "submitted_by", "submitted_at_s", "generation", "members", "world_size", "step", "loss", "tokens", "failures", "history", "checkpoints", "steps_lost", "saves_failed", "exposed_s", "overdue", "save_every", "mtbf_s", "exports")
+    __slots__ = ("name", "id", "spec", "state", "reason", "since_s", "next", "submitted_by", "submitted_at_s", "generation", "members", "world_size", "step", "loss", "tokens", "failures", "history", "checkpoints", "steps_lost", "saves_failed", "exposed_since_s", "overdue", "save_every", "mtbf_s", "exports")
     NAME_FIELD_NUMBER: _ClassVar[int]
     ID_FIELD_NUMBER: _ClassVar[int]
     SPEC_FIELD_NUMBER: _ClassVar[int]
@@ -119,7 +119,7 @@ class Job(_message.Message):
     CHECKPOINTS_FIELD_NUMBER: _ClassVar[int]
     STEPS_LOST_FIELD_NUMBER: _ClassVar[int]
     SAVES_FAILED_FIELD_NUMBER: _ClassVar[int]
-    EXPOSED_S_FIELD_NUMBER: _ClassVar[int]
+    EXPOSED_SINCE_S_FIELD_NUMBER: _ClassVar[int]
     OVERDUE_FIELD_NUMBER: _ClassVar[int]
     SAVE_EVERY_FIELD_NUMBER: _ClassVar[int]
     MTBF_S_FIELD_NUMBER: _ClassVar[int]
@@ -144,12 +144,12 @@ class Job(_message.Message):
     checkpoints: _containers.RepeatedCompositeFieldContainer[Checkpoint]
     steps_lost: int
     saves_failed: int
-    exposed_s: float
+    exposed_since_s: float
     overdue: bool
     save_every: int
     mtbf_s: float
     exports: _containers.RepeatedCompositeFieldContainer[Export]
-    def __init__(self, name: _Optional[str] = ..., id: _Optional[str] = ..., spec: _Optional[_Union[_job_pb2.JobSpec, _Mapping]] = ..., state: _Optional[_Union[JobState, str]] = ..., reason: _Optional[str] = ..., since_s: _Optional[float] = ..., next: _Optional[str] = ..., submitted_by: _Optional[str] = ..., submitted_at_s: _Optional[float] = ..., generation: _Optional[int] = ..., members: _Optional[_Iterable[_Union[Member, _Mapping]]] = ..., world_size: _Optional[int] = ..., step: _Optional[int] = ..., loss: _Optional[float] = ..., tokens: _Optional[int] = ..., failures: _Optional[int] = ..., history: _Optional[_Iterable[_Union[Generation, _Mapping]]] = ..., checkpoints: _Optional[_Iterable[_Union[Checkpoint, _Mapping]]] = ..., steps_lost: _Optional[int] = ..., saves_failed: _Optional[int] = ..., exposed_s: _Optional[float] = ..., overdue: bool = ..., save_every: _Optional[int] = ..., mtbf_s: _Optional[float] = ..., exports: _Optional[_Iterable[_Union[Export, _Mapping]]] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., id: _Optional[str] = ..., spec: _Optional[_Union[_job_pb2.JobSpec, _Mapping]] = ..., state: _Optional[_Union[JobState, str]] = ..., reason: _Optional[str] = ..., since_s: _Optional[float] = ..., next: _Optional[str] = ..., submitted_by: _Optional[str] = ..., submitted_at_s: _Optional[float] = ..., generation: _Optional[int] = ..., members: _Optional[_Iterable[_Union[Member, _Mapping]]] = ..., world_size: _Optional[int] = ..., step: _Optional[int] = ..., loss: _Optional[float] = ..., tokens: _Optional[int] = ..., failures: _Optional[int] = ..., history: _Optional[_Iterable[_Union[Generation, _Mapping]]] = ..., checkpoints: _Optional[_Iterable[_Union[Checkpoint, _Mapping]]] = ..., steps_lost: _Optional[int] = ..., saves_failed: _Optional[int] = ..., exposed_since_s: _Optional[float] = ..., overdue: bool = ..., save_every: _Optional[int] = ..., mtbf_s: _Optional[float] = ..., exports: _Optional[_Iterable[_Union[Export, _Mapping]]] = ...) -> None: ...
 
 class Member(_message.Message):
     __slots__ = ("node", "rank_first", "workers", "group", "reachable", "step")

@@ -21,14 +21,14 @@ class Gang:
         self.rank = 0 if alone else dist.get_rank(group)
         self.world_size = 1 if alone else dist.get_world_size(group)
         self.group = group
-        self._device = device
+        self.device = device
         self._works: deque[dist.Work] = deque(maxlen=WORKS_KEPT)
 
     def maxima(self, values: list[int]) -> list[int]:
         """The largest value of any rank, at each position."""
         if self.world_size == 1:
             return values
-        tensor = torch.tensor(values, dtype=torch.int64, device=self._device)
+        tensor = torch.tensor(values, dtype=torch.int64, device=self.device)
         self._reduce(tensor, dist.ReduceOp.MAX)
         found: list[int] = tensor.tolist()
         return found

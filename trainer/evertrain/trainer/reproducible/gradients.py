@@ -41,10 +41,13 @@ class Turn(Enum):
 class ReplicatedGradients:
     """The sums of every parameter's gradients, whole on each rank."""
 
-    sharded = False
+    shards: Gang | None = None
+    """Nothing is sharded."""
 
     def __init__(self, model: nn.Module, *, logical: int, gang: Gang) -> None:
         self._ddp = model if isinstance(model, DistributedDataParallel) else None
+        if self._ddp is not None and self._ddp.static_graph:
+            raise Unsupported("DDP with static_graph=True reduces outside of the backward pass: leave it out")
         inner = self._ddp.module if self._ddp is not None else model
         named = [(name, parameter) for name, parameter in inner.named_parameters() if parameter.requires_grad]
         self.names = tuple(name for name, _ in named)

@@ -21,9 +21,11 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.fsdp import FSDPModule
+from torch.distributed.tensor import DTensor
 
 from evertrain.trainer.reproducible.errors import OutsideStep, Unsupported
 from evertrain.trainer.reproducible.fixed_point import magnitude, round_
+from evertrain.trainer.reproducible.gang import Gang
 
 # The name of torch before 2.13 is deprecated there.
 _reduce_scatter: Final[Callable[..., Any]] = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
@@ -95,14 +97,13 @@ class GroupReduction:
 class ShardedGradients:
     """The sums of each group's gradients, every rank with its shard."""
 
-    sharded = True
-
-    def __init__(self, model: nn.Module, *, logical: int) -> None:
+    def __init__(self, model: nn.Module, *, logical: int, gang: Gang) -> None:
         modules = {name: module for name, module in model.named_modules() if isinstance(module, FSDPModule)}
         if not isinstance(model, FSDPModule):
             raise Unsupported("parts of the model are sharded, the whole is not: call fully_shard on the model, too")
         self.names = tuple(name or "(root)" for name in modules)
         self.parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        self.shards: Gang | None = _shards(model, gang)
         self._groups = [GroupReduction(logical=logical) for _ in modules]
         for module, group in zip(modules.values(), self._groups, strict=True):
             _install(module, group)
@@ -136,6 +137,17 @@ class ShardedGradients:
 
     def finish(self, touched: list[bool]) -> None:
         """FSDP2 has put the means into ``.grad`` itself."""
+
+
+def _shards(model: nn.Module, gang: Gang) -> Gang:
+    """The ranks that hold one whole set of shards: all, or with copies of the set (HSDP) those of one copy."""
+    meshes = {parameter.device_mesh for parameter in model.parameters() if isinstance(parameter, DTensor)}
+    mesh = meshes.pop()
+    if meshes or mesh.ndim > 2 or (mesh.ndim == 2 and mesh.size(1) == 1):
+        raise Unsupported("parameters must lie on one mesh: shards, or copies of several shards; no tensor parallelism")
+    if mesh.size() != gang.world_size:
+        raise Unsupported(f"the mesh has {mesh.size()} ranks, the gang {gang.world_size}: give the mesh's as group=")
+    return Gang(mesh.get_group(mesh.ndim - 1), device=gang.device)
 
 
 def _install(module: Any, group: GroupReduction) -> None:

@@ -151,7 +151,7 @@ class Reproducible:
 
     def clip_grad_norm_(self, norm_max: float) -> float:
         """Scale the gradients down to a global norm of ``norm_max`` and return what it was. A collective if sharded."""
-        norm = global_norm(self._sums.parameters, self._gang if self._sums.sharded else None)
+        norm = global_norm(self._sums.parameters, self._sums.shards)
         clip_(self._sums.parameters, norm, norm_max)
         return norm
 
@@ -222,7 +222,8 @@ class Reproducible:
 class Sums(Protocol):
     """How a kind of model sums its gradients."""
 
-    sharded: bool
+    shards: Gang | None
+    """The ranks that hold the shards of one whole gradient; None if each rank holds it."""
     names: tuple[str, ...]
     parameters: list[nn.Parameter]
 
@@ -241,7 +242,7 @@ def _sums(model: nn.Module, logical: int, gang: Gang) -> Sums:
     if any(isinstance(module, FSDPModule) for module in model.modules()):
         from evertrain.trainer.reproducible.sharded import ShardedGradients
 
-        return ShardedGradients(model, logical=logical)
+        return ShardedGradients(model, logical=logical, gang=gang)
     return ReplicatedGradients(model, logical=logical, gang=gang)
 
 
