@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -14,25 +15,40 @@ from evertrain.checkpoint.storage.api import AlreadyThere, Missing, Storage
 from evertrain.checkpoint.storage.memory import MemoryStorage
 from evertrain.checkpoint.storage.s3 import S3Storage
 from evertrain.checkpoint.storage.s3_calls import Patience, S3Calls
+from support.radosgw import NEEDS_RADOSGW, Radosgw
 from support.s3 import BUCKET, S3Server, use_endpoint
 
 BYTES_MAX = 1 << 20
 FOLDER = "j1/step-000000010-g1"
 
 
-@pytest.fixture(scope="module")
-def s3() -> Iterator[S3Calls]:
-    """A server and one connection to it: each costs a second."""
-    server = S3Server()
+@contextmanager
+def connected(endpoint: str) -> Iterator[S3Calls]:
+    """One connection for all tests: making it takes a second."""
     with pytest.MonkeyPatch.context() as patch:
-        use_endpoint(patch, server.endpoint)
+        use_endpoint(patch, endpoint)
         calls = S3Calls(patience=Patience(budget_s=5))
         calls.call("create_bucket", BUCKET, Bucket=BUCKET)
+        yield calls
+
+
+@pytest.fixture(scope="module")
+def s3() -> Iterator[S3Calls]:
+    server = S3Server()
+    with connected(server.endpoint) as calls:
         yield calls
     server.close()
 
 
-@pytest.fixture(params=["memory", "posix", "posix-fresh", "s3"])
+@pytest.fixture(scope="module")
+def radosgw(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Calls]:
+    server = Radosgw(tmp_path_factory.mktemp("ceph"))
+    with connected(server.endpoint) as calls:
+        yield calls
+    server.close()
+
+
+@pytest.fixture(params=["memory", "posix", "posix-fresh", "s3", pytest.param("radosgw", marks=NEEDS_RADOSGW)])
 def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Storage:
     match request.param:
         case "memory":
@@ -41,8 +57,8 @@ def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Storage:
             return open_storage(str(tmp_path / "root"))
         case "posix-fresh":
             return open_storage((tmp_path / "root").as_uri(), fresh=True)
-        case _:
-            return S3Storage(BUCKET, f"{tmp_path.name}/root", request.getfixturevalue("s3"))
+        case name:
+            return S3Storage(BUCKET, f"{tmp_path.name}/root", request.getfixturevalue(name))
 
 
 def pieces(*parts: bytes) -> list[memoryview]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
 import grpc
@@ -46,10 +46,12 @@ class ScriptedSession:
         found = [from_message(LauncherStatus, each) for each in self.reports[-1].launchers]
         return {each.job: each for each in found}
 
-    def order(self, *jobs: agent_pb2.JobOrder, revision: int | None = None) -> int:
-        """Want exactly ``jobs`` of the node; the revision."""
+    def order(
+        self, *jobs: agent_pb2.JobOrder, revision: int | None = None, tasks: Sequence[agent_pb2.TaskOrder] = ()
+    ) -> int:
+        """Want exactly this of the node; the revision."""
         self.revision = self.revision + 1 if revision is None else revision
-        orders = agent_pb2.NodeOrders(term=self.term, revision=self.revision, jobs=jobs)
+        orders = agent_pb2.NodeOrders(term=self.term, revision=self.revision, jobs=jobs, tasks=tasks)
         self.send(agent_pb2.SessionResponse(orders=orders))
         return self.revision
 

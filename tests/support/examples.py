@@ -10,9 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from support.beacon_listener import BeaconListener, WorkerConnection
-
 from evertrain.contract.beacon import CheckpointCommitted, Progress, Wish
+from support.beacon_listener import BeaconListener, WorkerConnection
 
 EXAMPLES: Final = Path(__file__).resolve().parents[2] / "examples"
 TORCHRUN: Final = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node")
@@ -22,7 +21,7 @@ LIMIT_S: Final = 100
 
 @contextmanager
 def example(name: str, *arguments: str, folder: Path, ranks: int = 1, **env: str) -> Iterator[subprocess.Popen[str]]:
-    """``examples/NAME`` running in ``folder``, under torchrun if there are several ranks; it does not outlive the block."""
+    """``examples/NAME`` running in ``folder``, under torchrun for several ranks, and ended with the block."""
     inherited = {k: v for k, v in os.environ.items() if not k.startswith(("EVERTRAIN_", "TORCHELASTIC_"))}
     settings = {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "HF_HUB_OFFLINE": "1"}
     start = [*TORCHRUN, str(ranks)] if ranks > 1 else []
@@ -54,7 +53,7 @@ def yielded(name: str, *arguments: str, folder: Path) -> tuple[int, CheckpointCo
     listener = BeaconListener(folder / "beacon")
     env = {"EVERTRAIN_BEACON": str(listener.path), "EVERTRAIN_JOB_ID": "j", "EVERTRAIN_GENERATION": "1"}
     try:
-        with example(name, *arguments, folder=folder, **env) as process:
+        with example(name, *arguments, folder=folder, ranks=1, **env) as process:
             worker: WorkerConnection = listener.accept()
             worker.read_until(lambda report: isinstance(report, Progress))
             worker.send(Wish(save_and_yield=True))

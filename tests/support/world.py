@@ -364,20 +364,22 @@ class World(Engine):
 
     def roll_back(self, step: int, generation: int = 0, *, job: str = "job", request_id: str = "") -> Answer:
         """An operator rolls a job back."""
-        request_id = request_id or self._request()
-        self.feed(
-            RollbackAsked(
-                at=Instant(self.now),
-                request_id=request_id,
-                job=JobName(job),
-                step=step,
-                generation=generation,
-                by="ann",
-                reason="loss is NaN",
-            )
-        )
+        asked = self.asks_rollback(step, generation, job=job, request_id=request_id)
+        self.feed(asked)
         self.settle()
-        return self.answers[request_id]
+        return self.answers[asked.request_id]
+
+    def asks_rollback(self, step: int, generation: int = 0, *, job: str = "job", request_id: str = "") -> RollbackAsked:
+        """The request, not sent yet."""
+        return RollbackAsked(
+            at=Instant(self.now),
+            request_id=request_id or self._request(),
+            job=JobName(job),
+            step=step,
+            generation=generation,
+            by="ann",
+            reason="loss is NaN",
+        )
 
     def checkpoint(self, step: int, generation: int = 0, *, job: str = "job") -> Checkpoint:
         """A checkpoint of the job's record."""

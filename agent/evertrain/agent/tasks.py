@@ -1,13 +1,15 @@
-"""Carries tasks with checkpoints out: each in a process of its own, at low priority, ended at its deadline.
+"""Carries tasks with checkpoints out: each in a process of its own, ended at its deadline with all that it started.
 
 Never through a shell. The process is ``python -m evertrain.checkpoint``, which
-prints one line of JSON. What that does not say plainly says nothing of the
-checkpoint: a process that crashes has found no damage.
+gives way to the node's other work; of a verification it prints one line of JSON.
+What is not said plainly says nothing of the checkpoint: a process that crashes
+has found no damage.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import signal
@@ -22,20 +24,19 @@ from evertrain.agent.model import TaskEnded
 from evertrain.contract.task import TaskKind, TaskOrder, TaskOutcome, TaskResult
 
 COMMAND: Final = (sys.executable, "-m", "evertrain.checkpoint")
-NICENESS: Final = 10
 OUTPUT_BYTES_MAX: Final = 16 << 10
 """Of what a process prints the end is kept."""
 REASON_LENGTH_MAX: Final = 500
 GRACE_S: Final = 2.0
 """A process ends itself at its deadline; it has so long before it is killed."""
-OUTCOMES: Final[Mapping[str, tuple[int, TaskOutcome]]] = {
-    "sound": (0, TaskOutcome.DONE),
-    "removed": (0, TaskOutcome.DONE),
-    "exported": (0, TaskOutcome.DONE),
-    "corrupt": (3, TaskOutcome.CORRUPT),
-    "unreadable": (4, TaskOutcome.UNREADABLE),
+OUTCOMES: Final[Mapping[int, TaskOutcome]] = {0: TaskOutcome.DONE, 3: TaskOutcome.CORRUPT, 4: TaskOutcome.UNREADABLE}
+"""What exit codes mean; any other is a process that failed."""
+WORDS: Final[Mapping[str, TaskOutcome]] = {
+    "sound": TaskOutcome.DONE,
+    "corrupt": TaskOutcome.CORRUPT,
+    "unreadable": TaskOutcome.UNREADABLE,
 }
-"""What the line may say, the exit code that must come with it, and what that means."""
+"""What a verification's line says, which its exit code must say as well."""
 
 log = structlog.get_logger()
 
@@ -80,13 +81,12 @@ class Tasks:
         try:
             if order.id in self._unwanted:
                 _kill(process)
-            _lower(process)
             said, complained = await _output(process, order.deadline_s + GRACE_S)
         except TimeoutError:
             why = f"it took longer than {order.deadline_s:.0f} s and was ended"
             return _unreadable(order, why, self._clock() - begun)
         finally:
-            _kill(process)
+            await _end(process)
             del self._processes[order.id]
             self._unwanted.discard(order.id)
         return _understood(order, process, said, complained, seconds=self._clock() - begun)
@@ -96,9 +96,10 @@ def _arguments(order: TaskOrder) -> list[str]:
     given = [str(order.kind), order.path]
     if order.kind is TaskKind.EXPORT:
         given.append(order.destination)
-    if order.digest and order.kind is not TaskKind.REMOVE:
-        given += ["--digest", order.digest]
-    return [*given, "--deadline", f"{order.deadline_s:.0f}"]
+    if order.kind is TaskKind.VERIFY:
+        given += ["--deadline", f"{order.deadline_s:.0f}"]
+        given += ["--digest", order.digest] if order.digest else []
+    return given
 
 
 async def _output(process: Process, limit_s: float) -> tuple[bytes, bytes]:
@@ -119,15 +120,17 @@ async def _end_of(stream: asyncio.StreamReader) -> bytes:
 
 def _understood(order: TaskOrder, process: Process, said: bytes, complained: bytes, *, seconds: float) -> TaskResult:
     code, found = process.returncode, _last_object(said)
-    wanted, outcome = OUTCOMES.get(str(found.get("outcome")), (None, TaskOutcome.UNREADABLE))
-    if code != wanted:
-        lines = complained.decode(errors="replace").strip().splitlines()
-        return _unreadable(order, f"the process ended with {code}: {lines[-1] if lines else 'no word'}", seconds)
+    outcome = None if code is None else OUTCOMES.get(code)
+    plain = order.kind is not TaskKind.VERIFY or outcome is WORDS.get(str(found.get("outcome")))
+    lines = complained.decode(errors="replace").strip().splitlines()
+    last = lines[-1] if lines else ""
+    if outcome is None or not plain:
+        return _unreadable(order, f"the process ended with {code}: {last or 'no word'}", seconds)
     return TaskResult(
         id=order.id,
         outcome=outcome,
         part=_text(found.get("part")),
-        reason=_text(found.get("reason")),
+        reason=_text(found.get("reason")) or _text(last.removeprefix("error: ")),
         bytes_total=_number(found.get("bytes")),
         seconds=seconds,
     )
@@ -154,11 +157,11 @@ def _unreadable(order: TaskOrder, why: str, seconds: float) -> TaskResult:
     return TaskResult(id=order.id, outcome=TaskOutcome.UNREADABLE, reason=why[:REASON_LENGTH_MAX], seconds=seconds)
 
 
-def _lower(process: Process) -> None:
-    try:
-        os.setpriority(os.PRIO_PROCESS, process.pid, NICENESS)
-    except OSError as err:
-        log.info("task.priority", reason=f"it runs at our own: {err.strerror}")
+async def _end(process: Process) -> None:
+    """See a process to its end; nothing of it is left when this returns."""
+    _kill(process)
+    with contextlib.suppress(TimeoutError):
+        await _output(process, GRACE_S)
 
 
 def _kill(process: Process) -> None:

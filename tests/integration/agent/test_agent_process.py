@@ -291,7 +291,12 @@ async def test_launcher_sees_nothing_of_the_agents_environment_but_what_is_allow
     assert env["NCCL_DEBUG"] == "WARN"
     pylib, rest = env["PYTHONPATH"].split(":")
     assert rest == "/nowhere"
-    assert sorted(each.name for each in (Path(pylib) / "evertrain").iterdir()) == ["contract", "launcher", "trainer"]
+    assert sorted(each.name for each in (Path(pylib) / "evertrain").iterdir()) == [
+        "checkpoint",
+        "contract",
+        "launcher",
+        "trainer",
+    ]
     assert os.getsid(status.pid) == status.pid
 
 

@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 import torch
 import transformers
-from support.examples import KILLED, run_example, weights, yielded
 
 from evertrain.contract.exits import WorkerExit
-from evertrain.integrations.huggingface import NotExact, require_exact
+from evertrain.integrations.huggingface import require_resumable
+from evertrain.integrations.not_exact import NotExact
+from support.examples import KILLED, run_example, weights, yielded
 
 pytestmark = pytest.mark.torch
 
@@ -75,4 +76,4 @@ def test_settings_that_change_a_resumed_run_are_refused_before_it_starts(
     args = transformers.TrainingArguments(output_dir=str(tmp_path), use_cpu=True, report_to="none", **setting)
     hf = transformers.Trainer(model=torch.nn.Linear(2, 2), args=args, eval_dataset=[1])
     with pytest.raises(NotExact, match=said):
-        require_exact(hf)
+        require_resumable(hf)

@@ -376,12 +376,12 @@ def test_a_file_with_windows_line_ends_and_a_byte_order_mark_is_read(tmp_path: P
     assert load_bytes(data, folder=tmp_path, shown="x").spec.name == "tiny"
 
 
-def test_every_field_of_checkpoint_is_read(tmp_path: Path) -> None:
+def test_every_field_of_checkpoint_is_read(write: Write) -> None:
     text = (
         "checkpoint: {dir: s3://bucket/jobs, every_steps: auto, every: 10m, keep_last: 5, keep_every_steps: 1000,\n"
         "  keep_proven: 2, exposed_max: 30m, reshard: false}\n"
     )
-    assert loaded(tmp_path, text).checkpoint == CheckpointPolicy(
+    assert load(write(OK + text)).spec.checkpoint == CheckpointPolicy(
         dir="s3://bucket/jobs",
         auto=True,
         every_s=600.0,
@@ -393,20 +393,24 @@ def test_every_field_of_checkpoint_is_read(tmp_path: Path) -> None:
     )
 
 
-def test_keep_is_an_old_name_of_keep_last(tmp_path: Path) -> None:
-    assert loaded(tmp_path, "checkpoint: {dir: /c, keep: 7}\n").checkpoint.keep == 7
-    with pytest.raises(SpecInvalid, match="keep: unknown field"):
-        loaded(tmp_path, "checkpoint: {dir: /c, keep: 7, keep_last: 3}\n")
+def test_keep_is_an_old_name_of_keep_last(write: Write) -> None:
+    assert load(write(f"{OK}checkpoint: {{dir: /c, keep: 7}}\n")).spec.checkpoint.keep == 7
+    assert "unknown field" in complaints(write(f"{OK}checkpoint: {{dir: /c, keep: 7, keep_last: 3}}\n"))[0]
 
 
 @pytest.mark.parametrize("word", ["yes", "'true'", "1"])
-def test_reshard_is_true_or_false_and_nothing_like_it(tmp_path: Path, word: str) -> None:
-    with pytest.raises(SpecInvalid, match=r"checkpoint\.reshard: expected true or false"):
-        loaded(tmp_path, f"checkpoint: {{dir: /c, reshard: {word}}}\n")
+def test_reshard_is_true_or_false_and_nothing_like_it(write: Write, word: str) -> None:
+    (complaint,) = complaints(write(f"{OK}checkpoint: {{dir: /c, reshard: {word}}}\n"))
+    assert "checkpoint.reshard: expected true or false" in complaint
 
 
-def test_a_job_that_cannot_reshard_is_told_before_it_starts_that_it_keeps_its_size(tmp_path: Path) -> None:
-    path = written(tmp_path, "checkpoint: {dir: /c, reshard: false}\nnodes: {min: 2, max: 4}\n")
-    (warning,) = load(path).warnings
+def test_auto_needs_a_folder_to_save_in(write: Write) -> None:
+    (complaint,) = complaints(write(f"{OK}checkpoint: {{every_steps: auto}}\n"))
+    assert "there is no folder to save in" in complaint
+
+
+def test_a_job_that_cannot_reshard_is_told_before_it_starts_that_it_keeps_its_size(write: Write) -> None:
+    rigid = f"{OK}checkpoint: {{dir: /c, reshard: false}}\n"
+    (warning,) = load(write(f"{rigid}nodes: {{min: 2, max: 4}}\n")).warnings
     assert "checkpoint.reshard: its checkpoints can't be resharded" in str(warning)
-    assert load(written(tmp_path, "checkpoint: {dir: /c, reshard: false}\nnodes: 4\n")).warnings == ()
+    assert load(write(f"{rigid}nodes: 4\n")).warnings == ()

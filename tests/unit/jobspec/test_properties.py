@@ -28,7 +28,7 @@ SMALL = st.integers(1, 60)
 def specs(draw: st.DrawFn, folder: str) -> JobSpec:
     """A specification without errors, whose paths exist."""
     least = draw(SMALL)
-    script = draw(st.booleans())
+    script, auto = draw(st.booleans()), draw(st.booleans())
     return JobSpec(
         name=draw(NAME),
         script=f"{folder}/train.py" if script else "",
@@ -42,7 +42,15 @@ def specs(draw: st.DrawFn, folder: str) -> JobSpec:
         nproc_per_node=draw(SMALL),
         devices_per_worker=draw(st.integers(0, 16)),
         checkpoint=CheckpointPolicy(
-            dir=f"{folder}/ckpt", every_steps=draw(st.integers(0, 99)), keep=draw(st.integers(2, 60))
+            dir=draw(st.sampled_from([f"{folder}/ckpt", "s3://bucket/prefix"])),
+            every_steps=0 if auto else draw(st.integers(0, 99)),
+            auto=auto,
+            every_s=draw(st.integers(0, 3_600_000)) / 1000,
+            keep=draw(st.integers(2, 60)),
+            keep_every_steps=draw(st.integers(0, 99)),
+            keep_proven=draw(st.integers(0, 9)),
+            exposed_max_s=draw(st.integers(0, 3_600_000)) / 1000,
+            fixed_size=draw(st.booleans()),
         ),
         retry=RetryPolicy(max_failures=draw(SMALL), max_without_progress=draw(SMALL)),
         logs=LogPolicy(bytes_max=draw(st.integers(64 << 10, 64 << 30)), files_max=draw(SMALL)),

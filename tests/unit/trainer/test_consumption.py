@@ -69,6 +69,14 @@ def test_a_wrong_sample_is_named_as_duplicate_and_missing(tmp_path: Path) -> Non
     assert report.findings[0].missing == (planned[0],)
 
 
+def test_a_sample_that_was_used_in_spite_of_its_quarantine_is_too_many(tmp_path: Path) -> None:
+    bad = ORDER.ids(7)[2]
+    _run(tmp_path, 1, range(0, 12), 2)
+    report = audit(tmp_path, Plan(order=ORDER.without([bad], from_step=7), steps=12))
+    assert [(found.step, found.duplicates) for found in report.findings] == [(7, (bad,))]
+    assert audit(tmp_path, Plan(order=ORDER.without([bad], from_step=8), steps=12)).exact
+
+
 def test_a_step_that_nobody_took_is_missing(tmp_path: Path) -> None:
     _run(tmp_path, 1, range(0, 10), 2)
     _run(tmp_path, 2, range(11, 13), 2)

@@ -32,6 +32,7 @@ from typing import Any, Final
 from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.trainer_callback import ExportableState
 
+from evertrain.integrations.not_exact import require_exact
 from evertrain.integrations.resumed_rng import ResumedRng
 from evertrain.trainer import Session
 from evertrain.trainer.parts import Stateful
@@ -41,10 +42,6 @@ from evertrain.trainer.state import JobState
 TRAINER_STATE: Final = "trainer_state.json"
 """What the Trainer reads its own state from when it resumes."""
 RANK_OWN: Final = ("is_local_process_zero", "is_world_process_zero")
-
-
-class NotExact(ValueError):
-    """A setting of the Trainer under which a resumed run would not be the same run."""
 
 
 def train(
@@ -60,7 +57,7 @@ def train(
     ``extra``, ``config`` and ``dataset`` are those of ``job.state``. Raises
     :class:`NotExact`, and what ``JobState.restore`` raises.
     """
-    require_exact(hf)
+    require_resumable(hf)
     part, scheduler = _TrainerPart(hf), _LateScheduler()
     optimizer = hf.create_optimizer()
     state = job.state(
@@ -84,7 +81,7 @@ def train(
         hf.remove_callback(boundary)
 
 
-def require_exact(hf: Trainer) -> None:
+def require_resumable(hf: Trainer) -> None:
     """Raise :class:`NotExact` for settings under which resuming changes the run."""
     args = hf.args
     sampling = str(getattr(args, "train_sampling_strategy", ""))
@@ -103,9 +100,7 @@ def require_exact(hf: Trainer) -> None:
             not hf.accelerator.use_seedable_sampler
         ),
     }
-    for what, is_set in wrong.items():
-        if is_set:
-            raise NotExact(f"the Trainer cannot be resumed exactly with {what}")
+    require_exact("the Trainer", wrong)
 
 
 class _TrainerPart:

@@ -1,8 +1,8 @@
 """The random numbers of a resumed run, put back once its first batch is there. Not for saving them (trainer/rng.py).
 
 A data loader draws from the global generators when a pass over it begins.
-The pass that a resumed run begins is one that the undisturbed run began long
-ago, so what it draws must not count.
+The pass in whose middle a resumed run begins is one that the undisturbed run
+began long ago, so what it draws must not count.
 """
 
 from __future__ import annotations
