@@ -167,6 +167,7 @@ SHOWS = {
     "storage_full": lines("checkpoint.failed.*No space", lasts_s=200.0),
     "storage_hang": slower(),
     "storage_slow": slower(size=30.0),
+    "rollback": lines("job.rollback", size=1.0),
     "maintenance_drain": lines("node.drain"),
     "drain_at_once": lines("stopped without a save", size=0.5),
     "drain_storm": lines("node.drain", 2, size=2.0),

@@ -45,6 +45,8 @@ class Scenario:
     every: int = 4
     keep: int = 3
     env: dict[str, str] = field(default_factory=dict)
+    flush_every: int = 0
+    """Wait for what is under way after every so many steps; 0: after those that are saved."""
     die_after: int = 0
     """All ranks are killed by SIGKILL right after this step was told."""
     file_bytes_max: int = 0
@@ -195,9 +197,7 @@ def _train(scenario: Scenario, rank: int) -> None:
                 shutil.rmtree(scenario.checkpoints)
             with _disk_full(scenario, step + 1):
                 job.step_done(step + 1, loss=loss, tokens=BATCH)
-                if (step + 1) % scenario.every == 0 or step + 1 in range(
-                    scenario.disk_full[0], scenario.disk_full[1] + 4
-                ):
+                if (step + 1) % (scenario.flush_every or scenario.every) == 0:
                     job.flush()  # steps of a millisecond are sooner over than a save
             if step + 1 == scenario.die_after:
                 os.kill(os.getpid(), signal.SIGKILL)

@@ -328,10 +328,10 @@ class Saves:
         return found
 
     def finish(self, *, within_s: float) -> None:
-        """Wait until the ends of all saves are known on this rank, or the time is over."""
+        """Wait until the saver reads no copy, and the ends of all saves are known here; or until the time is over."""
         self.settle()
         until = self._clock() + within_s
-        while self._pending and (left_s := until - self._clock()) > 0:
+        while (self._pending or self._reading()) and (left_s := until - self._clock()) > 0:
             self._listen(left_s)
 
     def close(self, *, within_s: float) -> None:

@@ -21,7 +21,15 @@ from evertrain.chaos.sim.store import ETCD, SimServer
 from evertrain.chaos.sim.training import Training
 from evertrain.contract.jobspec import JobSpec
 from evertrain.controlplane.core.commands import Answer
-from evertrain.controlplane.core.events import CancelAsked, DrainAsked, JobSubmitted, UndrainAsked
+from evertrain.controlplane.core.events import (
+    CancelAsked,
+    CheckpointAsked,
+    CheckpointVerb,
+    DrainAsked,
+    JobSubmitted,
+    RollbackAsked,
+    UndrainAsked,
+)
 from evertrain.controlplane.core.ids import Instant, JobName, NodeName
 from evertrain.controlplane.core.policy import Policy
 from evertrain.controlplane.core.state import Job
@@ -182,6 +190,37 @@ class World:
     def undrain(self, node: str) -> asyncio.Task[Answer]:
         """Give a node back."""
         return self.desk.ask(UndrainAsked(at=UNSTAMPED, request_id=self._request_id(), node=NodeName(node), by="bob"))
+
+    def roll_back(self, job: str, step: int, generation: int = 0, reason: str = "loss is NaN") -> asyncio.Task[Answer]:
+        """Have a job go on from an older checkpoint."""
+        return self.desk.ask(
+            RollbackAsked(
+                at=UNSTAMPED,
+                request_id=self._request_id(),
+                job=JobName(job),
+                step=step,
+                generation=generation,
+                by="ann",
+                reason=reason,
+            )
+        )
+
+    def ask_checkpoint(
+        self, verb: CheckpointVerb, job: str, step: int, generation: int = 0, destination: str = ""
+    ) -> asyncio.Task[Answer]:
+        """Have a checkpoint verified, pinned, unpinned or exported."""
+        return self.desk.ask(
+            CheckpointAsked(
+                at=UNSTAMPED,
+                request_id=self._request_id(),
+                job=JobName(job),
+                step=step,
+                generation=generation,
+                verb=verb,
+                by="ann",
+                destination=destination,
+            )
+        )
 
     # -- looking -----------------------------------------------------------------------------------
 

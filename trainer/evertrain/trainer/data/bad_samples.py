@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 class Quarantines(Protocol):
     """A sampler that leaves samples out."""
 
-    handed_out: int
+    @property
+    def handed_out(self) -> int: ...
 
     def quarantine(self, samples: Iterable[int], *, from_step: int) -> None: ...
 

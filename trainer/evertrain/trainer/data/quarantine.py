@@ -13,7 +13,7 @@ what the ranks found together).
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from evertrain.trainer.data.permutation import KeyedPermutation
@@ -29,6 +29,48 @@ class Quarantined:
     sample: int
     from_step: int
     """The first step, counted from 0, that no longer uses it."""
+
+
+class HandingOut:
+    """How far a process has handed out steps, and so from which step a new entry can begin.
+
+    An entry that the script declares and the checkpoint does not know begins no
+    earlier than the process does: what the job consumed before was consumed
+    without it.
+    """
+
+    def __init__(self) -> None:
+        self.next_step = 0
+        """Steps before this one were handed out, here or to a data loader that fetches ahead."""
+        self._begun = False
+        self._dated: frozenset[int] = frozenset()
+        """Samples of which the checkpoint says since when they are left out."""
+
+    def begin(self, entries: tuple[Quarantined, ...], step: int) -> tuple[Quarantined, ...]:
+        """The process begins with ``step``, unless it has begun before; ``entries`` as they are from now on."""
+        if self._begun:
+            return entries
+        self._begun, self.next_step = True, step
+        return tuple(
+            entry if entry.sample in self._dated else replace(entry, from_step=max(entry.from_step, step))
+            for entry in entries
+        )
+
+    def hand_out(self, step: int) -> None:
+        """Step ``step`` is fixed from now on."""
+        self.next_step = max(self.next_step, step + 1)
+
+    def restored(self, saved: Iterable[Quarantined], own: tuple[Quarantined, ...]) -> tuple[Quarantined, ...]:
+        """The checkpoint's entries, and the script's own."""
+        saved = tuple(saved)
+        self._dated = frozenset(entry.sample for entry in saved)
+        self._begun, self.next_step = False, 0
+        return merged(saved, own)
+
+    def require_free(self, step: int) -> None:
+        """Raise ValueError if ``step`` was handed out."""
+        if step < self.next_step:
+            raise ValueError(f"step {step} was handed out already: samples can be quarantined from {self.next_step} on")
 
 
 def merged(*lists: Iterable[Quarantined]) -> tuple[Quarantined, ...]:

@@ -19,7 +19,7 @@ from typing import Any, Self
 from evertrain.contract.wire import from_dict, to_dict
 from evertrain.trainer.data.files import write_whole
 from evertrain.trainer.data.permutation import KeyedPermutation
-from evertrain.trainer.data.quarantine import Quarantined, merged, require_valid, substitutes
+from evertrain.trainer.data.quarantine import HandingOut, Quarantined, merged, require_valid, substitutes
 from evertrain.trainer.data.seeding import SampleRef
 from evertrain.trainer.place import rank_and_world_size
 
@@ -125,8 +125,12 @@ class ElasticSampler:
             )
         self._first = self.rank * global_batch // self.world_size
         self._last = (self.rank + 1) * global_batch // self.world_size
-        self.handed_out = 0
+        self._handing = HandingOut()
+
+    @property
+    def handed_out(self) -> int:
         """Steps before this one were handed out, here or to a data loader that fetches ahead."""
+        return self._handing.next_step
 
     @property
     def loss_weight(self) -> float:
@@ -148,9 +152,15 @@ class ElasticSampler:
             yield step, self.ids(step)
             step += 1
 
+    def begin(self, step: int) -> None:
+        """This process goes on from ``step``; the first step handed out says so, too."""
+        if (quarantine := self._handing.begin(self.order.quarantine, step)) != self.order.quarantine:
+            self.order = replace(self.order, quarantine=quarantine)
+
     def hand_out(self, step: int, places: Slice) -> list[int]:
         """The ids of ``places`` of step ``step``, from now on fixed: no quarantine can concern that step any more."""
-        self.handed_out = max(self.handed_out, step + 1)
+        self.begin(step)
+        self._handing.hand_out(step)
         return self.order.ids(step, *places)
 
     def batches(
@@ -168,12 +178,11 @@ class ElasticSampler:
         """Leave ``samples`` out from ``from_step`` on. All ranks call it alike (bad_samples.py sees to that).
 
         ``from_step`` must not lie before what was handed out already, which
-        is :attr:`handed_out`: data loaders fetch ahead.
+        is :attr:`handed_out`: data loaders fetch ahead. Before the first step
+        of a process it may be any; what the checkpoint does not know then
+        begins with the process.
         """
-        if from_step < self.handed_out:
-            raise ValueError(
-                f"step {from_step} was handed out already: samples can be quarantined from {self.handed_out} on"
-            )
+        self._handing.require_free(from_step)
         self.order = self.order.without(samples, from_step=from_step)
 
     def state_dict(self) -> dict[str, Any]:
@@ -185,7 +194,6 @@ class ElasticSampler:
             "batch": order.batch,
             "seed": order.seed,
             "quarantine": quarantine,
-            "handed_out": self.handed_out,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -197,8 +205,7 @@ class ElasticSampler:
             if state.get(name) != (value := getattr(self.order, name)):
                 raise OrderChanged(f"{name} is {value}, the checkpoint's order has {state.get(name)}")
         saved = [Quarantined(sample=sample, from_step=step) for sample, step in state.get("quarantine", [])]
-        self.order = replace(self.order, quarantine=merged(saved, self.order.quarantine))
-        self.handed_out = max(self.handed_out, state.get("handed_out", 0))
+        self.order = replace(self.order, quarantine=self._handing.restored(saved, self.order.quarantine))
 
 
 class StepBatches:

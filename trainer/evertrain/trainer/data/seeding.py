@@ -30,10 +30,15 @@ class Indexed(Protocol):
     def __len__(self) -> int: ...
 
 
+def seed_of(purpose: str, *numbers: int) -> int:
+    """63 bits that depend on the purpose and the numbers, and on nothing else."""
+    text = ":".join([f"evertrain-{purpose}-1", *map(str, numbers)])
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
+
+
 def sample_seed(*, seed: int, step: int, sample: int) -> int:
-    """63 bits that depend on nothing else."""
-    digest = hashlib.sha256(f"evertrain-sample-1:{seed}:{step}:{sample}".encode()).digest()
-    return int.from_bytes(digest[:8], "big") >> 1
+    """The seed for a sample's augmentation in a step."""
+    return seed_of("sample", seed, step, sample)
 
 
 @contextmanager

@@ -37,6 +37,7 @@ class ShardBatches(IterableDataset[ShardBatch]):
         stop: int,
         decode: Callable[[Any], Any] = lambda value: value,
     ) -> None:
+        shards.begin(start)  # here, for each worker gets a copy
         self._shards = shards
         self._read = read
         self._start, self._stop = start, stop

@@ -30,7 +30,7 @@ from typing import Any, NamedTuple
 from evertrain.contract.wire import from_dict, to_dict
 from evertrain.trainer.data.files import write_whole
 from evertrain.trainer.data.permutation import KeyedPermutation
-from evertrain.trainer.data.quarantine import Quarantined, merged, require_valid
+from evertrain.trainer.data.quarantine import HandingOut, Quarantined, merged, require_valid
 from evertrain.trainer.data.sampler import OrderChanged
 from evertrain.trainer.place import rank_and_world_size
 
@@ -216,8 +216,12 @@ class ElasticShards:
             raise ValueError(f"rank {self.rank} is not below the world size {self.world_size}")
         if self.world_size > order.streams:
             raise ValueError(f"{order.streams} streams leave some of {self.world_size} ranks without a sample")
-        self.handed_out = 0
-        """Steps before this one were handed out by :meth:`steps`."""
+        self._handing = HandingOut()
+
+    @property
+    def handed_out(self) -> int:
+        """Steps before this one were handed out by :meth:`steps` in this process."""
+        return self._handing.next_step
 
     @property
     def streams(self) -> range:
@@ -230,6 +234,11 @@ class ElasticShards:
         """Factor for a loss that is a mean over this rank's samples: local count x world size / global batch."""
         return len(self.streams) * self.world_size / self.order.streams
 
+    def begin(self, step: int) -> None:
+        """This process goes on from ``step``; the first :meth:`steps` says so, too."""
+        if (quarantine := self._handing.begin(self.order.quarantine, step)) != self.order.quarantine:
+            self.order = replace(self.order, quarantine=quarantine)
+
     def steps(
         self, read: Reader, start: int, stop: int, *, every: int = 1, first: int = 0
     ) -> Iterator[tuple[int, list[Drawn]]]:
@@ -238,20 +247,18 @@ class ElasticShards:
         Samples of the steps between are read and not given. Raises ValueError
         if a shard has fewer samples than were counted.
         """
+        self.begin(start)
         streams = [_Reading(self.order, stream, read, start) for stream in self.streams]
         for step in range(start, stop):
             wanted = (step - start) % every == first
             taken = [stream.take(self.order.per_stream, wanted=wanted) for stream in streams]
-            self.handed_out = max(self.handed_out, step + 1)
+            self._handing.hand_out(step)
             if wanted:
                 yield step, [drawn for part in taken for drawn in part]
 
     def quarantine(self, samples: Iterable[int], *, from_step: int) -> None:
         """Pass over ``samples`` from ``from_step`` on. All ranks call it alike; begin :meth:`steps` anew then."""
-        if from_step < self.handed_out:
-            raise ValueError(
-                f"step {from_step} was handed out already: samples can be quarantined from {self.handed_out} on"
-            )
+        self._handing.require_free(from_step)
         self.order = self.order.without(samples, from_step=from_step)
 
     def state_dict(self) -> dict[str, Any]:
@@ -263,7 +270,6 @@ class ElasticShards:
             "streams": order.streams,
             "seed": order.seed,
             "quarantine": [[entry.sample, entry.from_step] for entry in order.quarantine],
-            "handed_out": self.handed_out,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -275,8 +281,7 @@ class ElasticShards:
             if state.get(name) != (value := getattr(order, name)):
                 raise OrderChanged(f"{name} is {value}, the checkpoint's order has {state.get(name)}")
         saved = [Quarantined(sample=sample, from_step=step) for sample, step in state["quarantine"]]
-        self.order = replace(order, quarantine=merged(saved, order.quarantine))
-        self.handed_out = max(self.handed_out, state["handed_out"])
+        self.order = replace(order, quarantine=self._handing.restored(saved, order.quarantine))
 
 
 class _Reading:

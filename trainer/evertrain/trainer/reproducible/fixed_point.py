@@ -53,11 +53,13 @@ class Format:
 
     def unit(self, expected: int) -> float:
         """The unit for magnitudes that are expected below 2**``expected``."""
-        return math.ldexp(1.0, min(max(expected, -EXPONENT_MAX), EXPONENT_MAX) + self.rise - self.summand_bits)
+        assert expected <= EXPONENT_MAX, "what is larger counts as not finite"
+        return math.ldexp(1.0, max(expected, -EXPONENT_MAX) + self.rise - self.summand_bits)
 
     def fits(self, found: int, expected: int) -> bool:
         """Whether magnitudes below 2**``found`` are summed exactly, and finely enough, on that unit."""
-        return expected - self.fall <= max(found, -EXPONENT_MAX) <= expected + self.rise
+        found, expected = max(found, -EXPONENT_MAX), max(expected, -EXPONENT_MAX)
+        return expected - self.fall <= found <= expected + self.rise
 
 
 def round_(values: torch.Tensor, unit: float) -> torch.Tensor:

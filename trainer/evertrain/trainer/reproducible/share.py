@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import random
 import sys
 from dataclasses import dataclass
 
 import torch
+
+from evertrain.trainer.data.seeding import seed_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,9 +39,8 @@ class Share:
 
 
 def microbatch_seed(*, seed: int, step: int, microbatch: int) -> int:
-    """63 bits that depend on nothing else."""
-    digest = hashlib.sha256(f"evertrain-microbatch-1:{seed}:{step}:{microbatch}".encode()).digest()
-    return int.from_bytes(digest[:8], "big") >> 1
+    """The seed for all that is drawn in a microbatch."""
+    return seed_of("microbatch", seed, step, microbatch)
 
 
 def seed_generators(value: int) -> None:

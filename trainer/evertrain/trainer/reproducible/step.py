@@ -25,7 +25,7 @@ from torch import nn
 
 from evertrain.trainer.reproducible import surroundings
 from evertrain.trainer.reproducible.errors import SettingsChanged, Unequal, Unfinished, Unsupported
-from evertrain.trainer.reproducible.fixed_point import Format
+from evertrain.trainer.reproducible.fixed_point import EXPONENT_MAX, Format
 from evertrain.trainer.reproducible.gang import Gang
 from evertrain.trainer.reproducible.gradients import ReplicatedGradients
 from evertrain.trainer.reproducible.norm import clip_, global_norm
@@ -117,7 +117,8 @@ class Reproducible:
         after the last. A collective. Raises :class:`Unfinished`,
         :class:`Unequal`.
         """
-        assert batches is None or len(batches) == len(self.share.owned), "one batch for each microbatch owned"
+        if batches is not None and len(batches) != len(self.share.owned):
+            raise ValueError(f"{len(batches)} batches for the {len(self.share.owned)} microbatches of this rank")
         before: list[int] | None = None
         while True:
             losses: dict[int, torch.Tensor] = {}
@@ -128,6 +129,7 @@ class Reproducible:
             misfits = self._misfits(found)
             if NOT_FINITE in found or not misfits:
                 break
+            assert before is None, "units that were chosen for what was found suit it"
             before = found
             self._expect(found, misfits)
         self._finish(step, found, losses)
@@ -250,6 +252,6 @@ def _exponent(peak: torch.Tensor | None) -> int:
     if peak is None:
         return UNTOUCHED
     value = float(peak)
-    if not math.isfinite(value):
+    if not value < 2.0**EXPONENT_MAX:
         return NOT_FINITE
     return math.frexp(value)[1] if value else ZERO

@@ -73,6 +73,7 @@ class AppliedOnce(Checker):
                 for accepted in what.accepted:
                     self._accept(accepted)
                 self._jobs(what)
+                self._rollbacks(what)
                 self._cordons(what)
                 for request_id in what.forgotten:
                     self._accepted.pop(request_id, None)
@@ -119,6 +120,18 @@ class AppliedOnce(Checker):
         for name in sorted(cancelled):
             if name not in self.books.jobs or self.books.jobs[name].cancel is None:
                 self.broken(f"a cancel of {name} was accepted, and it is not cancelled", job=name)
+
+    def _rollbacks(self, changed: Changed) -> None:
+        """A job is rolled back once for each accepted request, and what it was rolled back past was asked for."""
+        rolled = {each.target for each in changed.accepted if each.verb == "rollback"}
+        for change in changed.jobs:
+            before, after = change.before, change.after
+            if before is None or not change.same or after.name in rolled or before.rollback is not None:
+                continue
+            had = {each.path for each in before.checkpoints if each.passed}
+            fresh = [each.step for each in after.checkpoints if each.passed and each.path not in had]
+            if fresh or after.rolled_generation != before.rolled_generation:
+                self.broken(f"{after.id} was rolled back past {fresh} without an accepted request", job=after.id)
 
     def _cordons(self, changed: Changed) -> None:
         last = {each.target: each for each in changed.accepted if each.verb in {"drain", "undrain"}}

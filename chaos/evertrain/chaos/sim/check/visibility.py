@@ -95,7 +95,8 @@ class HealthyGoesOn(Checker):
             return
         runs = self._runs.get(after.id, {})
         run = runs.get(gang.generation, _Run())
-        wanted = after.cancel is not None or any(self._drained(node) for node in gang.nodes)
+        rolled_back = after.rolled_generation == gang.generation
+        wanted = rolled_back or after.cancel is not None or any(self._drained(node) for node in gang.nodes)
         if not wanted and not run.ended and set(run.started) >= set(gang.nodes) and not self._hurt(gang):
             text = f"{after.id} generation {gang.generation} was given up, and nothing was wrong with it: "
             self.broken(text + (after.history[-1].ended or after.reason), job=after.id)

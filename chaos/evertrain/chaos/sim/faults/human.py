@@ -108,7 +108,32 @@ def _small(name: str, nodes: int) -> JobSpec:
     )
 
 
+def _roll_back(scene: Scene, planned: Planned) -> Undo:
+    """To one of the checkpoints that it could restore, whichever the planned size says from the newest on."""
+    job = scene.job(planned.target)
+    able = sorted((each for each in job.checkpoints if each.restorable), key=lambda each: each.order)
+    chosen = able[-1 - int(planned.size) % len(able)]
+    scene.world.roll_back(job.name, chosen.step, chosen.generation)
+    return nothing
+
+
+def _has_checkpoints(scene: Scene, planned: Planned) -> bool:
+    return runs(scene, planned) and any(each.restorable for each in scene.job(planned.target).checkpoints)
+
+
 KINDS = (
+    Kind(
+        name="rollback",
+        group=Group.HUMAN,
+        what="An operator takes a divergence for real and rolls a job back. Size: to which, 0 is the newest.",
+        sources=("case L33", "lesson G15"),
+        hits=Hits.JOB,
+        cost=Cost.WORK,
+        needs=_has_checkpoints,
+        begin=_roll_back,
+        lasts=AT_ONCE,
+        sizes=(0, 3),
+    ),
     Kind(
         name="wrong_drain",
         group=Group.HUMAN,

@@ -9,6 +9,7 @@ from evertrain.chaos.sim.script.verb import Verb
 from evertrain.chaos.sim.site import Program
 from evertrain.chaos.sim.world import Options
 from evertrain.contract.jobspec import CheckpointPolicy, JobSpec, NodeRange, RetryPolicy
+from evertrain.controlplane.core.events import CheckpointVerb
 from evertrain.controlplane.core.ids import NodeName
 
 REGISTER_S = 60.0
@@ -101,6 +102,29 @@ async def _undrain(stage: Stage, args: Args) -> None:
     await stage.asked(what, stage.world.undrain(node))
 
 
+async def _rollback(stage: Stage, args: Args) -> None:
+    what = args.brief
+    job, (step, generation) = args.word("job"), args.read("step", _label)
+    reason = args.option("reason", str, "loss is NaN")
+    args.done()
+    await stage.asked(what, stage.world.roll_back(job, step, generation, reason))
+
+
+async def _checkpoint(stage: Stage, args: Args) -> None:
+    what = args.brief
+    verb = CheckpointVerb(args.one_of("verb", [str(each) for each in CheckpointVerb]))
+    job, (step, generation) = args.word("job"), args.read("step", _label)
+    destination = args.option("to", str, "")
+    args.done()
+    await stage.asked(what, stage.world.ask_checkpoint(verb, job, step, generation, destination))
+
+
+def _label(text: str) -> tuple[int, int]:
+    """``200`` or ``200@3``."""
+    step, _, generation = text.partition("@")
+    return int(step), int(generation or 0)
+
+
 async def _repeat(stage: Stage, args: Args) -> None:
     args.done()
     request = stage.last_request
@@ -122,5 +146,7 @@ VERBS = (
     Verb("cancel JOB [reason=...]", "Cancel a job.", _cancel),
     Verb("drain NODE [deadline=10m] [reason=...]", "Have a node left by its job.", _drain),
     Verb("undrain NODE", "Give a drained node back.", _undrain),
+    Verb("rollback JOB STEP[@GEN] [reason=...]", "Have a job go on from an older checkpoint.", _rollback),
+    Verb("checkpoint verify|pin|unpin|export JOB STEP[@GEN] [to=...]", "Ask that of a checkpoint.", _checkpoint),
     Verb("repeat", "Send the last request again, under the same id.", _repeat),
 )

@@ -1,0 +1,91 @@
+"""Workers die, and their gang goes on from the copies in their node's memory: verified, and newer than storage has."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from evertrain.contract import environ
+from support.training_gang import Outcome, Scenario, outcome, run
+
+pytestmark = pytest.mark.torch
+
+KILLED = -signal.SIGKILL
+
+
+@pytest.fixture
+def copies(tmp_path: Path) -> Path:
+    """What a launcher makes; a folder on a disk does as well for a test."""
+    folder = tmp_path / "copies"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def gang(tmp_path: Path, copies: Path) -> Scenario:
+    """Two ranks of one node that copy after every step, and save after every fourth."""
+    env = {environ.COPIES: str(copies), environ.COPY_EVERY: "1", environ.RESTORE_MEMORY: "1", environ.GENERATION: "1"}
+    return Scenario(folder=tmp_path, world_size=2, env=env)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Callable[[], Outcome]:
+    """Rank 0's outcome of a run in which nothing happens."""
+    known: list[Outcome] = []
+
+    def get() -> Outcome:
+        if not known:
+            scenario = Scenario(folder=tmp_path_factory.mktemp("undisturbed"), world_size=2)
+            assert run(scenario) == [0, 0]
+            known.append(outcome(scenario))
+        return known[0]
+
+    return get
+
+
+def test_the_newest_copy_that_all_ranks_have_is_restored_bitwise(
+    gang: Scenario, undisturbed: Callable[[], Outcome]
+) -> None:
+    assert run(gang.but(die_after=7, flush_every=1)) == [KILLED] * 2
+    assert run(gang) == [0, 0]
+    resumed = outcome(gang)
+    assert resumed.start == 7, "storage has step 4"
+    assert resumed.weights_sha256 == undisturbed().weights_sha256
+    assert resumed.draws == undisturbed().draws
+
+
+def test_a_copy_that_rotted_is_not_restored_and_an_older_one_is(
+    gang: Scenario, copies: Path, undisturbed: Callable[[], Outcome]
+) -> None:
+    assert run(gang.but(die_after=7, flush_every=1)) == [KILLED] * 2
+    newest = max(copies.glob("copy-00001-*-[0-9]"), key=lambda path: Path(f"{path}.seal").stat().st_mtime_ns)
+    with newest.open("r+b") as file:
+        file.write(b"rotten")
+    assert run(gang) == [0, 0]
+    resumed = outcome(gang)
+    assert resumed.start == 6
+    assert any("this node's memory of step 7" in warning for warning in resumed.warnings)
+    assert resumed.weights_sha256 == undisturbed().weights_sha256
+
+
+def test_a_rank_without_a_copy_makes_all_restore_from_storage(gang: Scenario, copies: Path) -> None:
+    assert run(gang.but(die_after=7, flush_every=1)) == [KILLED] * 2
+    for path in copies.glob("copy-00001-*.seal"):
+        path.unlink()
+    assert run(gang) == [0, 0]
+    assert outcome(gang).start == 4
+
+
+def test_another_world_size_restores_from_storage(gang: Scenario) -> None:
+    assert run(gang.but(die_after=7, flush_every=1)) == [KILLED] * 2
+    assert run(gang.but(world_size=1)) == [0]
+    assert outcome(gang).start == 4
+
+
+def test_copies_of_a_generation_that_was_given_up_are_not_restored(gang: Scenario) -> None:
+    assert run(gang.but(die_after=7, flush_every=1)) == [KILLED] * 2
+    assert run(gang.but(env={**gang.env, environ.RESTORE_MEMORY: "2"})) == [0, 0]
+    assert outcome(gang).start == 4
