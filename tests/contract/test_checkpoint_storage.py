@@ -79,6 +79,28 @@ def test_a_large_file_of_large_pieces_comes_back_whole(storage: Storage) -> None
     assert found == whole
 
 
+@pytest.mark.parametrize("size", [0, 1, 1 << 16, (1 << 16) + 1, 20 << 20])
+def test_a_file_is_streamed_in_order(storage: Storage, size: int) -> None:
+    whole = (bytes(range(251)) * (size // 251 + 1))[:size]
+    storage.write("a", pieces(whole))
+    found = bytearray()
+    for piece in storage.stream("a", size):
+        found += piece
+    assert found == whole
+
+
+def test_a_stream_past_the_end_is_refused_and_one_may_be_left(storage: Storage) -> None:
+    storage.write("a", pieces(bytes(20 << 20)))
+    left = storage.stream("a", 20 << 20)
+    next(left)
+    left.close()
+    with pytest.raises(EOFError, match="a: ends at"):
+        for _ in storage.stream("a", (20 << 20) + 1):
+            pass
+    with pytest.raises(Missing):
+        next(storage.stream("b", 1))
+
+
 def test_an_empty_file_is_a_file(storage: Storage) -> None:
     storage.write("empty", [])
     assert (storage.size("empty"), storage.read("empty", bytes_max=0)) == (0, b"")

@@ -68,9 +68,9 @@ class Job:
                 self.end(ranks_ahead=number % 3)
                 self.begin(number)
             case "find":
-                handed_out = max(sampler.handed_out for sampler in self.samplers)
-                for sampler in self.samplers:
-                    sampler.quarantine([number], from_step=handed_out)
+                handed_out = max(self.step, *(sampler.handed_out for sampler in self.samplers))
+                for sampler in self.samplers:  # a process that has not begun may ask for any step
+                    sampler.quarantine([number], from_step=handed_out if sampler.handed_out else 0)
                 self.since.setdefault(number, handed_out)
 
     def train(self) -> None:

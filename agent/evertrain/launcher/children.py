@@ -52,7 +52,7 @@ def is_saver(pid: int) -> bool:
         words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
     except (FileNotFoundError, ProcessLookupError):
         return False
-    return SAVER_MODULE.encode() in words[1:4]
+    return words[1:3] == [b"-m", SAVER_MODULE.encode()]
 
 
 class Child:

@@ -16,6 +16,7 @@ import pytest
 from evertrain.contract import environ
 from evertrain.contract.jobspec import JobSpec, LogPolicy
 from evertrain.contract.launch import Desired, GroupState, LauncherIdentity, LauncherState, LauncherStatus
+from evertrain.contract.shared_memory import copies_folder
 from evertrain.contract.wire import from_dict
 from support.files import appeared, contains, folder_until
 from support.launcher import (
@@ -175,6 +176,54 @@ async def test_a_daemon_that_left_its_worker_ends_with_the_group(run_python: Run
     await driver.order(run_order(2, port=await driver.port(), nproc=2))
     await driver.group(GroupState.RUNNING, generation=2)
     await gone(daemon, within_s=0.0)
+
+
+async def test_a_saver_outlives_its_worker_and_its_generation_but_not_the_launcher(tmp_path: Path) -> None:
+    module = tmp_path / "fake" / "evertrain" / "checkpoint" / "saver.py"
+    module.parent.mkdir(parents=True)
+    (module.parent / "__init__.py").touch()
+    note = tmp_path / "saver"
+    module.write_text(
+        f"import os, time\nopen({str(note)!r} + '.new', 'w').write(str(os.getpid()))\n"
+        f"os.rename({str(note)!r} + '.new', {str(note)!r})\ntime.sleep(600)\n"
+    )
+    text = (
+        "import os, subprocess, sys\n"
+        f"if not os.path.exists({str(note)!r}):\n"
+        f"    env = dict(os.environ, PYTHONPATH={str(tmp_path / 'fake')!r})\n"
+        f"    command = [sys.executable, '-m', {environ.SAVER_MODULE!r}, '0']\n"
+        "    subprocess.Popen(command, env=env, start_new_session=True)\n"
+        f"{SLEEP}"
+    )
+    folder = tmp_path / "c"
+    with launcher_process(folder, launch_file(JobSpec(name="job", command=("python3", "-uc", text)))) as process:
+        driver = await running(folder)
+        await appeared(note, within_s=SOON_S)
+        saver = int(note.read_text())
+        kill(workers_of(driver.status.pid)[0])
+        await driver.order(run_order(2, port=await driver.port(), nproc=1))
+        await driver.group(GroupState.RUNNING, generation=2)
+        assert saver in children_of(process.pid), "the kernel gave it to the launcher, which let it live"
+        await driver.order(plain_order(Desired.STOP, generation=2))
+        await gone(saver)
+        assert process.wait(timeout=SOON_S) == 0
+
+
+async def test_workers_get_a_folder_in_shared_memory_that_goes_with_the_launcher(tmp_path: Path) -> None:
+    text = f"import os; print(os.environ[{environ.COPIES!r}]); {SLEEP}"
+    folder = tmp_path / "c"
+    with launcher_process(folder, launch_file(JobSpec(name="job", command=("python3", "-uc", text)))) as process:
+        driver = await running(folder)
+        copies = copies_folder("j1@n1")
+        assert f"\n{copies}\n" in (folder / "logs" / "rank0.log").read_text()
+        assert copies.stat().st_mode & 0o777 == 0o700
+        (copies / "copy").write_text("x")
+        kill(workers_of(driver.status.pid)[0])
+        await driver.group(GroupState.FAILED, generation=1)
+        assert (copies / "copy").exists(), "it outlives the worker"
+        await driver.order(plain_order(Desired.STOP, generation=1))
+        assert process.wait(timeout=SOON_S) == 0
+    assert not copies.exists()
 
 
 async def test_an_orphan_that_dies_while_the_workers_run_is_reaped(run_python: RunPython, tmp_path: Path) -> None:

@@ -95,7 +95,7 @@ def test_files_of_a_rank_that_is_not_there_are_refused_and_notes_are_not() -> No
         verify(storage, written.folder)
 
 
-@pytest.mark.parametrize("operation", [Operation.READ, Operation.READ_INTO, Operation.SIZE, Operation.LIST])
+@pytest.mark.parametrize("operation", [Operation.READ, Operation.STREAM, Operation.SIZE, Operation.LIST])
 def test_a_storage_that_does_not_answer_is_no_verdict(operation: Operation) -> None:
     storage = MemoryStorage()
     written = write_checkpoint(storage)

@@ -331,7 +331,7 @@ class TestOperators:
     @pytest.mark.parametrize(
         ("verb", "step", "generation", "why"),
         [
-            (CheckpointVerb.PIN, 77, 0, "has no checkpoint step 77"),
+            (CheckpointVerb.PIN, 77, 0, "has no checkpoint of step 77"),
             (CheckpointVerb.VERIFY, 10, 9, "has no checkpoint 10@9"),
             (CheckpointVerb.EXPORT, 20, 0, "checkpoint 20@1 is corrupt"),
             (CheckpointVerb.VERIFY, 20, 0, "checkpoint 20@1 is corrupt"),

@@ -29,7 +29,7 @@ from evertrain.checkpoint.reading import read_manifest, read_record
 from evertrain.checkpoint.storage import open_storage
 from evertrain.checkpoint.storage.api import AlreadyThere, Storage, StorageError
 from evertrain.checkpoint.storage.paths import joined
-from evertrain.checkpoint.verify import Pieces, compared, verify
+from evertrain.checkpoint.verify import compared, verify
 
 DEPTH_MAX: Final = 2
 """Folders between a root and its checkpoints: that of the job, and one for who keeps several roots together."""
@@ -148,13 +148,11 @@ def _holds(place: Place, data: bytes) -> bool:
 
 
 def _copy(source: Place, copy: Place, manifest: CheckpointManifest) -> None:
-    with closing(Pieces(source.storage)) as pieces:
-        for shard in manifest.shards:
-            record = read_record(source.storage, source.folder, shard, manifest)
-            name = data_name(shard.rank)
-            bytes_of_rank = compared(record, pieces.of(f"{source.folder}/{name}", shard.bytes))
-            copy.storage.write(f"{copy.folder}/{name}", bytes_of_rank)
-            copy.storage.write(f"{copy.folder}/{record_name(shard.rank)}", [memoryview(encode(record))])
+    for shard in manifest.shards:
+        record = read_record(source.storage, source.folder, shard, manifest)
+        with closing(compared(source.storage, source.folder, record)) as pieces:
+            copy.storage.write(f"{copy.folder}/{data_name(shard.rank)}", pieces)
+        copy.storage.write(f"{copy.folder}/{record_name(shard.rank)}", [memoryview(encode(record))])
     copy.storage.create(f"{copy.folder}/{MANIFEST_NAME}", encode(manifest))
 
 

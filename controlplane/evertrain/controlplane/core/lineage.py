@@ -37,7 +37,7 @@ def named(job: Job, step: int, generation: int) -> Checkpoint:
     """The checkpoint of ``step``, of ``generation`` unless that is 0. Raises :class:`Unfit`."""
     found = [each for each in job.checkpoints if each.step == step and generation in (0, each.generation)]
     if not found:
-        which = f"{step}@{generation}" if generation else f"step {step}"
+        which = f"{step}@{generation}" if generation else f"of step {step}"
         raise Unfit(f"job {job.name} has no checkpoint {which}; see `ctl checkpoints {job.name}`")
     if len(found) > 1:
         labels = " or ".join(each.label for each in found)

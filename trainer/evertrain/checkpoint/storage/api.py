@@ -17,8 +17,7 @@ Errors::
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Generator, Iterable
 from typing import Protocol
 
 
@@ -46,27 +45,12 @@ class Unreachable(StorageError):
     """The storage does not answer, or not now: what is on it may be whole."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reads:
-    """What keeps a storage busy."""
-
-    bytes: int
-    """In one call of read_into()."""
-    at_once: int
-    """Calls, each from a thread of its own."""
-
-
 class Storage(Protocol):
     """A folder of checkpoints, wherever it is."""
 
     @property
     def url(self) -> str:
         """Where it is, as a person may type it. Never with credentials."""
-        ...
-
-    @property
-    def reads(self) -> Reads:
-        """How a long file is read fastest."""
         ...
 
     def write(self, path: str, data: Iterable[memoryview]) -> None:
@@ -93,6 +77,13 @@ class Storage(Protocol):
 
     def read_into(self, path: str, start: int, buffer: memoryview) -> None:
         """Fill ``buffer`` with the file's bytes from ``start`` on. Raises EOFError when it ends before."""
+        ...
+
+    def stream(self, path: str, size: int) -> Generator[memoryview, None, None]:
+        """The first ``size`` bytes of a file in pieces, as fast as the storage reads; each until the next is asked for.
+
+        Close it if it is not read to the end. Raises EOFError when the file ends before.
+        """
         ...
 
     def size(self, path: str) -> int:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable
 from enum import StrEnum
+from typing import Final
 
 from evertrain.checkpoint.manifest import MANIFEST_NAME
-from evertrain.checkpoint.storage.api import AlreadyThere, Missing, Reads
+from evertrain.checkpoint.storage.api import AlreadyThere, Missing
 from evertrain.checkpoint.storage.paths import file_parts_of, parts_of
+
+PIECE_BYTES: Final = 1 << 16
+"""Small, so that small files are streamed in pieces too."""
 
 
 class Operation(StrEnum):
@@ -18,6 +22,7 @@ class Operation(StrEnum):
     CREATE = "create"
     READ = "read"
     READ_INTO = "read-into"
+    STREAM = "stream"
     SIZE = "size"
     LIST = "list"
     REMOVE = "remove"
@@ -41,11 +46,6 @@ class MemoryStorage:
     def url(self) -> str:
         """Its name; nothing can be opened by it."""
         return f"memory://{self._name}"
-
-    @property
-    def reads(self) -> Reads:
-        """Small, so that small files are read in pieces too."""
-        return Reads(bytes=1 << 16, at_once=2)
 
     def write(self, path: str, data: Iterable[memoryview]) -> None:
         """See :meth:`Storage.write`. A fault between two pieces leaves the first."""
@@ -80,6 +80,15 @@ class MemoryStorage:
         if len(found) < len(buffer):
             raise EOFError(f"{self.url}/{path}: ends at {start + len(found)}, {len(buffer) - len(found)} bytes early")
         buffer[:] = found
+
+    def stream(self, path: str, size: int) -> Generator[memoryview, None, None]:
+        """See :meth:`Storage.stream`. A fault between two pieces leaves the first."""
+        data = memoryview(self._file(path))[:size]
+        for start in range(0, max(1, size), PIECE_BYTES):
+            self.fault(Operation.STREAM, path)
+            yield data[start : start + PIECE_BYTES]
+        if len(data) < size:
+            raise EOFError(f"{self.url}/{path}: ends at {len(data)}, {size - len(data)} bytes early")
 
     def size(self, path: str) -> int:
         """See :meth:`Storage.size`."""

@@ -5,7 +5,7 @@ where nothing can end it. Who must go on meanwhile makes the call in a process
 that can be left behind, as ``python -m evertrain.checkpoint`` does.
 
 ``fresh`` storages are for verification: they read what is stored, not what this
-node remembers of it, and leave other processes' cached files in memory.
+node remembers of it, and do not fill its memory with what is read once.
 """
 
 from __future__ import annotations
@@ -15,17 +15,18 @@ import errno
 import os
 import secrets
 import stat
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 from evertrain.checkpoint.manifest import MANIFEST_NAME
+from evertrain.checkpoint.storage.ahead import read_ahead
 from evertrain.checkpoint.storage.api import (
     AlreadyThere,
     Missing,
     NotWritable,
-    Reads,
     StorageError,
     StorageFull,
     Unreachable,
@@ -35,8 +36,7 @@ from evertrain.checkpoint.storage.paths import file_parts_of, parts_of
 
 TEMPORARY_PREFIX: Final = ".evertrain-"
 """What create() writes before the file gets its name; never listed."""
-DIRECT_BYTES: Final = 4096
-"""Offsets, lengths and addresses of uncached reads are multiples of it on every file system we know."""
+PIECE_BYTES: Final = 2 << 20
 
 
 class PosixStorage:
@@ -50,11 +50,6 @@ class PosixStorage:
     def url(self) -> str:
         """The folder's path."""
         return str(self._root)
-
-    @property
-    def reads(self) -> Reads:
-        """Without read-ahead, several at once keep a disk busy; pieces that fit into the cache are digested faster."""
-        return Reads(bytes=2 << 20, at_once=4)
 
     def write(self, path: str, data: Iterable[memoryview]) -> None:
         """See :meth:`Storage.write`."""
@@ -101,17 +96,31 @@ class PosixStorage:
         return bytes(found)
 
     def read_into(self, path: str, start: int, buffer: memoryview) -> None:
-        """See :meth:`Storage.read_into`. A fresh storage reads past the cache if start and buffer are aligned."""
+        """See :meth:`Storage.read_into`."""
         full = self._full(*file_parts_of(path))
-        with self._told(full):
-            if self._fresh and start % DIRECT_BYTES == 0 and _read_uncached(full, start, buffer):
-                return
-            with _opened(full) as descriptor:
-                if self._fresh:
-                    _forget(descriptor, start, len(buffer))
-                _fill(descriptor, start, buffer, full)
-                if self._fresh:
-                    _forget(descriptor, start, len(buffer))
+        with self._told(full), _opened(full) as descriptor:
+            if self._fresh:
+                _forget(descriptor, start, len(buffer))
+            _fill(descriptor, full, start, buffer)
+
+    def stream(self, path: str, size: int) -> Generator[memoryview, None, None]:
+        """See :meth:`Storage.stream`. One descriptor and one thread: the kernel's own read-ahead wants them in order.
+
+        (Measured: twice as fast as reads past the cache, however many at once.)
+        """
+        full = self._full(*file_parts_of(path))
+        with self._told(full), _opened(full) as descriptor:
+            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_SEQUENTIAL)
+            if self._fresh:
+                _forget(descriptor)
+            fill = partial(_fill, descriptor, full)
+            done = 0
+            with closing(read_ahead(fill, size, piece_bytes=PIECE_BYTES, at_once=1)) as pieces:
+                for piece in pieces:
+                    if self._fresh:  # nor is anything else pushed out of the memory for it
+                        _forget(descriptor, done, len(piece))
+                    done += len(piece)
+                    yield piece
 
     def size(self, path: str) -> int:
         """See :meth:`Storage.size`."""
@@ -218,8 +227,8 @@ class PosixStorage:
 
 
 @contextmanager
-def _opened(full: Path, flags: int = 0) -> Iterator[int]:
-    descriptor = os.open(full, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | flags)
+def _opened(full: Path) -> Iterator[int]:
+    descriptor = os.open(full, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise Missing(f"{full}: is not a file")
@@ -241,7 +250,7 @@ def _write_durably(full: Path, data: Iterable[memoryview]) -> None:
         os.close(descriptor)
 
 
-def _fill(descriptor: int, start: int, buffer: memoryview, full: Path) -> None:
+def _fill(descriptor: int, full: Path, start: int, buffer: memoryview) -> None:
     rest = buffer.cast("B")
     while rest:
         count = os.preadv(descriptor, [rest], start)
@@ -249,26 +258,6 @@ def _fill(descriptor: int, start: int, buffer: memoryview, full: Path) -> None:
             raise EOFError(f"{full}: ends at {start}, {len(rest)} bytes early")
         start += count
         rest = rest[count:]
-
-
-def _read_uncached(full: Path, start: int, buffer: memoryview) -> bool:
-    """Fill ``buffer`` from the device itself; False if this file system or this buffer does not allow it.
-
-    It leaves the cache as it is: neither the trainer's files nor this one lose their place.
-    """
-    aligned = len(buffer) // DIRECT_BYTES * DIRECT_BYTES
-    try:
-        with _opened(full, os.O_DIRECT) as descriptor:
-            _fill(descriptor, start, buffer[:aligned], full)
-    except OSError as err:
-        if err.errno in (errno.EINVAL, errno.EOPNOTSUPP):
-            return False
-        raise
-    if rest := buffer[aligned:]:
-        with _opened(full) as descriptor:
-            _forget(descriptor, start + aligned, len(rest))
-            _fill(descriptor, start + aligned, rest, full)
-    return True
 
 
 def _forget(descriptor: int, start: int = 0, count: int = 0) -> None:

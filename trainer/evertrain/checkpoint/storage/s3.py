@@ -12,19 +12,24 @@ import builtins
 import contextlib
 import secrets
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from itertools import chain, islice
 from typing import Any, Final
 
 from evertrain.checkpoint.manifest import MANIFEST_NAME
-from evertrain.checkpoint.storage.api import AlreadyThere, Missing, NotWritable, Reads, StorageError
+from evertrain.checkpoint.storage.ahead import read_ahead
+from evertrain.checkpoint.storage.api import AlreadyThere, Missing, NotWritable, StorageError
 from evertrain.checkpoint.storage.paths import file_parts_of, joined, parts_of
 from evertrain.checkpoint.storage.s3_calls import S3Calls
 
 PART_BYTES: Final = 16 << 20
 PARTS_OF_A_SIZE: Final = 2000
 """Parts grow by :data:`PART_BYTES` after so many: the 10,000 that are allowed are then enough for 480 GB."""
+RANGE_BYTES: Final = 8 << 20
+RANGES_AT_ONCE: Final = 8
+"""Each is a request, whose answer takes its time to begin."""
 UPLOADS_AT_ONCE: Final = 4
 REMOVALS_AT_ONCE: Final = 8
 PROBE_PREFIX: Final = ".evertrain-probe-"
@@ -44,11 +49,6 @@ class S3Storage:
     def url(self) -> str:
         """As ``s3://bucket/prefix``."""
         return f"s3://{joined(self._bucket, self._prefix)}"
-
-    @property
-    def reads(self) -> Reads:
-        """Each read is a request, whose answer takes its time to begin."""
-        return Reads(bytes=8 << 20, at_once=8)
 
     def write(self, path: str, data: Iterable[memoryview]) -> None:
         """See :meth:`Storage.write`. Nobody sees it before it is whole."""
@@ -97,6 +97,11 @@ class S3Storage:
         if len(found) < len(buffer):
             raise EOFError(f"{self._where(path)}: ends at {start + len(found)}, {len(buffer) - len(found)} bytes early")
         buffer[:] = found
+
+    def stream(self, path: str, size: int) -> Generator[memoryview, None, None]:
+        """See :meth:`Storage.stream`."""
+        fill = partial(self.read_into, path)
+        return read_ahead(fill, size, piece_bytes=RANGE_BYTES, at_once=RANGES_AT_ONCE)
 
     def size(self, path: str) -> int:
         """See :meth:`Storage.size`."""

@@ -24,7 +24,8 @@ from evertrain.integrations.adapter.spec import AdapterSpec, Kind
 DCP_METADATA: Final = ".metadata"
 TORCH_FILES: Final = frozenset({".pt", ".pth", ".bin", ".ckpt"})
 SAFETENSORS_HEADER: Final = struct.Struct("<Q")
-_ZIP: Final = b"PK\x03\x04"
+SKEW_NS: Final = 1_000_000_000
+"""By how much the clocks of nodes that write one folder may differ before a file counts as newer than the marker."""
 
 
 class NotWhole(Exception):
@@ -69,7 +70,7 @@ def _dcp_folder(path: Path, spec: AdapterSpec) -> Contents:
     checksums: list[str] = []
     step: int | None = None
     for name in sorted({piece.file for piece in pieces}):
-        if (path / name).stat().st_mtime_ns > written_last:
+        if (path / name).stat().st_mtime_ns > written_last + SKEW_NS:
             raise NotWhole(f"{name} is newer than {DCP_METADATA}: it is being overwritten, or that was not finished")
         with (path / name).open("rb") as file:
             bytes_there = file.seek(0, io.SEEK_END)
@@ -95,7 +96,7 @@ def _folder(path: Path, spec: AdapterSpec) -> Contents:
         raise NotWhole(f"{left[0].name} is there: a file was not written to its end")
     if spec.marker:
         written_last = (path / spec.marker).stat().st_mtime_ns
-        if newer := [file for file in files if file.stat().st_mtime_ns > written_last]:
+        if newer := [file for file in files if file.stat().st_mtime_ns > written_last + SKEW_NS]:
             raise NotWhole(f"{newer[0].name} is newer than {spec.marker}: it is being overwritten, or not to its end")
     checksums: list[str] = []
     for file in files:

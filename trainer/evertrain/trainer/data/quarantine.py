@@ -34,17 +34,34 @@ class Quarantined:
 class HandingOut:
     """How far a process has handed out steps, and so from which step a new entry can begin.
 
-    An entry that the script declares and the checkpoint does not know begins no
-    earlier than the process does: what the job consumed before was consumed
-    without it.
+    An entry that a script declares before its first step, and that the
+    checkpoint does not know, begins no earlier than the process does: what the
+    job consumed before was consumed without it.
     """
 
     def __init__(self) -> None:
         self.next_step = 0
         """Steps before this one were handed out, here or to a data loader that fetches ahead."""
         self._begun = False
-        self._dated: frozenset[int] = frozenset()
-        """Samples of which the checkpoint says since when they are left out."""
+        self._declared: set[int] = set()
+        """Samples whose entries are the script's own, and not older than the process."""
+
+    def declare(self, samples: Iterable[int], *, from_step: int) -> list[Quarantined]:
+        """The entries for ``samples``. Raises ValueError if ``from_step`` was handed out."""
+        if from_step < self.next_step:
+            raise ValueError(
+                f"step {from_step} was handed out already: samples can be quarantined from {self.next_step} on"
+            )
+        entries = [Quarantined(sample=sample, from_step=from_step) for sample in samples]
+        if not self._begun:
+            self._declared.update(entry.sample for entry in entries)
+        return entries
+
+    def restored(self, saved: Iterable[Quarantined], own: tuple[Quarantined, ...]) -> tuple[Quarantined, ...]:
+        """The checkpoint's entries, and the script's own."""
+        saved = tuple(saved)
+        self._declared.difference_update(entry.sample for entry in saved)
+        return merged(saved, own)
 
     def begin(self, entries: tuple[Quarantined, ...], step: int) -> tuple[Quarantined, ...]:
         """The process begins with ``step``, unless it has begun before; ``entries`` as they are from now on."""
@@ -52,25 +69,13 @@ class HandingOut:
             return entries
         self._begun, self.next_step = True, step
         return tuple(
-            entry if entry.sample in self._dated else replace(entry, from_step=max(entry.from_step, step))
+            replace(entry, from_step=max(entry.from_step, step)) if entry.sample in self._declared else entry
             for entry in entries
         )
 
     def hand_out(self, step: int) -> None:
         """Step ``step`` is fixed from now on."""
         self.next_step = max(self.next_step, step + 1)
-
-    def restored(self, saved: Iterable[Quarantined], own: tuple[Quarantined, ...]) -> tuple[Quarantined, ...]:
-        """The checkpoint's entries, and the script's own."""
-        saved = tuple(saved)
-        self._dated = frozenset(entry.sample for entry in saved)
-        self._begun, self.next_step = False, 0
-        return merged(saved, own)
-
-    def require_free(self, step: int) -> None:
-        """Raise ValueError if ``step`` was handed out."""
-        if step < self.next_step:
-            raise ValueError(f"step {step} was handed out already: samples can be quarantined from {self.next_step} on")
 
 
 def merged(*lists: Iterable[Quarantined]) -> tuple[Quarantined, ...]:

@@ -182,8 +182,8 @@ class ElasticSampler:
         of a process it may be any; what the checkpoint does not know then
         begins with the process.
         """
-        self._handing.require_free(from_step)
-        self.order = self.order.without(samples, from_step=from_step)
+        entries = self._handing.declare(samples, from_step=from_step)
+        self.order = replace(self.order, quarantine=merged(self.order.quarantine, entries))
 
     def state_dict(self) -> dict[str, Any]:
         """What identifies the order, and who is left out of it. The position is the checkpoint's step."""
