@@ -24,7 +24,7 @@ OTHER := build/venv-torch-$(TORCH)
 SOURCES := proto controlplane agent trainer chaos tests bench tools examples
 
 .PHONY: help setup etcd demo test check proto format constraints bench-recovery bench-trainer bench-agent bench-core bench-sim \
-    bench-checkpoint bench-reproducible bench-swarm sim sim-nightly \
+    bench-checkpoint bench-checkpoint-storage bench-reproducible bench-swarm sim sim-nightly \
     test-torch-other clean
 
 help: ## List the targets
@@ -87,6 +87,9 @@ bench-agent: setup ## Memory and processor time of an idle agent
 
 bench-core: setup ## Cost of the core's decisions at 16 to 16,384 nodes
 	@$(BIN)/python -m bench.core_step $(if $(REPEAT),--repeat $(REPEAT))
+
+bench-checkpoint-storage: setup ## What digests cost beside the write; how fast a verification reads beside dd
+	@$(BIN)/python -m bench.checkpoint_storage $(if $(REPEAT),--repeat $(REPEAT))
 
 bench-reproducible: setup ## Cost of reproducible mode for each step, beside floating-point reduction
 	@$(BIN)/python -m bench.reproducible

@@ -74,7 +74,7 @@ def measure(place: str, root: Path, data: memoryview, repeat: int) -> None:
     written = ("write and fsync", Sample(values=timed["write"]))
     for name in (XXH3_128, BLAKE3, SHA256):
         sample = Sample(values=timed[name])
-        goal = Goal(DIGEST_GOAL, of_peer=True)
+        goal = Goal(DIGEST_GOAL if name == XXH3_128 else 1, of_peer=True)  # the others are chosen for other reasons
         print(compare(f"digest {name}", ours=sample, peer=written, conditions=conditions, goal=goal).line(), flush=True)
     folder = committed(storage, data)
     verified: list[float] = []

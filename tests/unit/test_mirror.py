@@ -13,13 +13,15 @@ from hypothesis import given, settings
 
 from evertrain.api import mirror
 from evertrain.api.v1 import agent_pb2, job_pb2, operator_pb2
-from evertrain.contract import jobspec, launch
+from evertrain.contract import jobspec, launch, task
 from support.messages import instances
 
 PAIRS: tuple[tuple[type, type[Message]], ...] = (
     (jobspec.JobSpec, job_pb2.JobSpec),
     (launch.LauncherStatus, job_pb2.LauncherStatus),
     (launch.GangPlace, job_pb2.GangPlace),
+    (task.TaskOrder, agent_pb2.TaskOrder),
+    (task.TaskResult, agent_pb2.TaskResult),
 )
 """Pairs that are copied by the mirror; what is nested in them is covered with them."""
 

@@ -59,7 +59,7 @@ def test_worker_killed_reforms_at_once_on_the_same_nodes_from_the_checkpoint(wor
     assert (job.failures, job.steps_lost) == (1, 6)
     place = orders_for(world.state, NodeName("n3"))[0].place
     assert place is not None
-    assert (place.group_rank, place.restore_path) == (2, "/checkpoints/step-25-g1")
+    assert (place.group_rank, place.restore_path) == (2, "/checkpoints/job.1/step-25-g1")
     assert place.master_port == 20_001, "a port reserved for this generation, not the last one's"
 
 

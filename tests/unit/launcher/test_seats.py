@@ -72,7 +72,17 @@ def test_the_jobs_environment_wins_over_the_launchers_and_loses_to_the_contract(
         "5",
         "3",
     )
-    assert not {environ.RESTORE, environ.PROGRESS} & set(got)
+    assert not {environ.RESTORE, environ.PROGRESS, environ.CHECKPOINT_EVERY_S} & set(got)
+
+
+def test_a_job_whose_interval_is_chosen_is_told_so_and_how_long_its_gang_runs() -> None:
+    wanted = CheckpointPolicy(dir="/ckpt", auto=True, every_s=600.0)
+    got = job_environ(
+        launch_file(JobSpec(name="j", command=("x",), checkpoint=wanted)), inherited={}, beacon="/b", progress=""
+    )
+    assert (got[environ.CHECKPOINT_EVERY], got[environ.CHECKPOINT_EVERY_S]) == ("auto", "600.0")
+    assert worker(replace(PLACE, mtbf_s=86_400.0))[environ.MTBF_S] == "86400.0"
+    assert environ.MTBF_S not in worker(PLACE)
 
 
 @pytest.mark.parametrize(

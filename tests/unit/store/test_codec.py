@@ -12,6 +12,7 @@ from evertrain.api.v1 import agent_pb2, job_pb2, operator_pb2, record_pb2
 from evertrain.contract import jobspec, launch
 from evertrain.controlplane.core import commands, orders, policy, state
 from evertrain.controlplane.core.commands import Decision
+from evertrain.controlplane.core.events import CheckpointVerb
 from evertrain.controlplane.core.ids import Instant, NodeName
 from evertrain.controlplane.core.state import Cordon, State
 from evertrain.controlplane.shell.sessions import LogAsk
@@ -53,6 +54,10 @@ def a_lively_world() -> World:
     world.train(26, save=True)
     world.submit(a_spec("waits", least=3))
     world.drain("n5")
+    world.busy = {"n1", "n2", "n3", "n4", "n5"}
+    world.train(27, save=True)
+    world.ask_checkpoint(CheckpointVerb.PIN, 25)
+    world.ask_checkpoint(CheckpointVerb.EXPORT, 25, destination="/out")
     return world
 
 

@@ -323,7 +323,6 @@ class Saves:
 
     def ended(self) -> list[Ended]:
         """Saves that are over since the last call, as far as this rank hears of them."""
-        self._listen(0.0)
         found, self._ended = self._ended, []
         return found
 
@@ -341,6 +340,8 @@ class Saves:
         self._link.close(within_s=within_s)
 
     def _listen(self, within_s: float) -> None:
+        if not self._pending and (self._copies is None or not self._copies.busy):
+            return  # nothing is to be heard: most steps are between two saves
         try:
             replies = self._link.replies(within_s=within_s)
         except SaverGone as err:

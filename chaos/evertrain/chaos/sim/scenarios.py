@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from evertrain.chaos.sim.nodes import SimNode
 from evertrain.chaos.sim.site import Program
@@ -114,6 +114,20 @@ async def _refused(world: World) -> None:
     await until(world, "it is past the rotten one", lambda: _is(world, JobState.RUNNING, step=115))
 
 
+async def _rollback(world: World) -> None:
+    kept = CheckpointPolicy(dir="/checkpoints", every_steps=50, keep=50)
+    await world.submit(replace(spec(), checkpoint=kept), Program())
+    await until(world, "three checkpoints are there", lambda: _is(world, JobState.RUNNING, step=160))
+    await world.roll_back("a", 50, 1)
+    await until(world, "it goes on from the first", lambda: _is(world, JobState.RUNNING, step=60) and _past(world, 50))
+
+
+def _past(world: World, step: int) -> bool:
+    """Whether the job's newest generation began at ``step`` and has come further."""
+    found = job(world)
+    return found is not None and found.history[-1].restored_step == step and found.history[-1].first_step > step
+
+
 SCENARIOS = {
     each.name: each
     for each in (
@@ -122,5 +136,6 @@ SCENARIOS = {
         Scenario(name="drain", play=_drain),
         Scenario(name="cancel", play=_cancel),
         Scenario(name="checkpoint refused", play=_refused),
+        Scenario(name="rollback", play=_rollback),
     )
 }

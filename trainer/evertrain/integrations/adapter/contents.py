@@ -16,7 +16,7 @@ import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import IO, Any, Final, cast
 
 from evertrain.integrations.adapter import inert
 from evertrain.integrations.adapter.spec import AdapterSpec, Kind
@@ -24,8 +24,13 @@ from evertrain.integrations.adapter.spec import AdapterSpec, Kind
 DCP_METADATA: Final = ".metadata"
 TORCH_FILES: Final = frozenset({".pt", ".pth", ".bin", ".ckpt"})
 SAFETENSORS_HEADER: Final = struct.Struct("<Q")
+DIRECTORY_BYTES: Final = 1 << 16
 SKEW_NS: Final = 1_000_000_000
 """By how much the clocks of nodes that write one folder may differ before a file counts as newer than the marker."""
+
+
+Archive = IO[bytes] | io.RawIOBase
+"""What holds an archive of torch's: a file, or a part of one."""
 
 
 class NotWhole(Exception):
@@ -58,7 +63,7 @@ def inspect(path: Path, spec: AdapterSpec) -> Contents:
 
 def _torch_file(path: Path, spec: AdapterSpec) -> Contents:
     with path.open("rb") as file:
-        checksums = _checksums(file, str(path))
+        checksums = _checksums(file, path.name)
         step = _step_in(file, spec.step_key, path) if spec.step_key else None
     return Contents(step=step, tensors=_digest(checksums))
 
@@ -116,10 +121,11 @@ def files_of(path: Path) -> list[Path]:
     return sorted(found for found in path.rglob("*") if found.is_file()) if path.is_dir() else [path]
 
 
-def _checksums(file: IO[bytes], where: str) -> list[str]:
+def _checksums(file: Archive, where: str) -> list[str]:
     """Name, size and CRC of each tensor's bytes in an archive of torch's, all of it read and compared."""
+    _require_readable(file)
     try:
-        with zipfile.ZipFile(file) as archive:
+        with zipfile.ZipFile(cast(IO[bytes], file)) as archive:
             if damaged := archive.testzip():
                 raise NotWhole(f"{where}: {damaged} does not match its CRC")
             members = [(each.filename.partition("/")[2], each) for each in archive.infolist()]
@@ -128,9 +134,16 @@ def _checksums(file: IO[bytes], where: str) -> list[str]:
         raise NotWhole(f"{where} is no whole archive of torch.save: {err}") from err
 
 
-def _archived(file: IO[bytes], path: Path) -> Any:
+def _require_readable(file: Archive) -> None:
+    """Read the end, where an archive's directory is. Raises OSError: zipfile would call what it cannot read torn."""
+    size = file.seek(0, io.SEEK_END)
+    file.seek(max(0, size - DIRECTORY_BYTES))
+    file.read(DIRECTORY_BYTES)
+
+
+def _archived(file: Archive, path: Path) -> Any:
     """What was saved, inert."""
-    with zipfile.ZipFile(file) as archive:
+    with zipfile.ZipFile(cast(IO[bytes], file)) as archive:
         names = [name for name in archive.namelist() if name.endswith("data.pkl")]
         if not names:
             raise NotWhole(f"{path.name} is an archive, but not of torch.save")

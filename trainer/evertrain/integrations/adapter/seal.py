@@ -106,7 +106,7 @@ def measure(checkpoint: Path) -> tuple[SealedFile, ...]:
 
 
 def require_unchanged(checkpoint: Path, seal: Seal) -> None:
-    """Read all of the checkpoint. Raises :class:`NotWhole` if it is not what was sealed, OSError if it can't be read."""
+    """Read all of it. Raises :class:`NotWhole` if it is not what was sealed, OSError if it cannot be read."""
     there = {_name(file, checkpoint): file for file in files_of(checkpoint)}
     for sealed in seal.files:
         file = there.get(sealed.name)
@@ -128,7 +128,7 @@ def _measured(file: Path, name: str) -> SealedFile:
         os.fsync(descriptor)  # whoever wrote it may not have; what is removed because of it would be missed
     finally:
         os.close(descriptor)
-    return SealedFile(name=name, bytes=file.stat().st_size, digest=_digest(file, digests.DEFAULT))
+    return SealedFile(name=name, bytes=file.stat().st_size, digest=_digest(file, digests.XXH3_128))
 
 
 def _digest(file: Path, hash_name: str) -> str:

@@ -14,11 +14,12 @@ import hashlib
 import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from evertrain.checkpoint.digests import DEFAULT
+from evertrain.checkpoint.digests import XXH3_128
 from evertrain.integrations.adapter import contents, seal
 from evertrain.integrations.adapter.contents import NotWhole
 from evertrain.integrations.adapter.seal import Look, Seal
@@ -60,7 +61,8 @@ class Shelf:
         """Note that the run is seen here; a repeat changes nothing. Raises OSError."""
         if self.spec.run:
             self._folder.mkdir(parents=True, exist_ok=True)
-            self._seen.touch(exist_ok=False) if not self._seen.exists() else None
+            with suppress(FileExistsError):  # its time is that of the first one
+                self._seen.touch(exist_ok=False)
 
     def sweep(self) -> None:
         """Delete what a removal that was cut short left. Raises OSError."""
@@ -107,7 +109,7 @@ class Shelf:
             saved_ns=_written_ns(before),
             sealed_at=self._clock(),
             bytes=0,
-            hash=DEFAULT,
+            hash=XXH3_128,
             files=seal.measure(path),
             tensors=found.tensors,
         )
@@ -125,10 +127,7 @@ class Shelf:
         cannot be read: an older one in its place would throw work away.
         """
         skipped: list[Skipped] = []
-        ordered = sorted(
-            self.own(), key=lambda one: _written_ns(seal.look(one[0])) if one[1] is None else one[1].saved_ns
-        )
-        for path, known in reversed(ordered):
+        for path, known in sorted(self.own(), key=_saved, reverse=True):
             try:
                 if known is None:
                     return self.seal(path), skipped
@@ -138,12 +137,15 @@ class Shelf:
                 skipped.append(Skipped(path=path, reason=str(err)))
         return None, skipped
 
-    def expire(self) -> list[Path]:
-        """Remove this run's sealed checkpoints beyond the kept ones; what was removed. Raises OSError.
+    def expire(self, just_sealed: Sequence[Sealed]) -> list[Path]:
+        """Remove this run's sealed checkpoints beyond the kept ones; what was removed. Raises OSError, :class:`NotWhole`.
 
-        To be called when one was just sealed: it is the newest, and was read a moment ago.
+        Nothing goes unless the newest is sound: it is one that was sealed, and so read, a moment ago, or it is read.
         """
-        gone = [one.path for one in expired(self.sealed(), spec=self.spec)]
+        there = self.sealed()
+        gone = [one.path for one in expired(there, spec=self.spec)]
+        if gone and there[-1] not in just_sealed:
+            seal.require_unchanged(there[-1].path, there[-1].seal)
         for path in gone:
             hidden = path.with_name(REMOVING + path.name)
             path.rename(hidden)  # at once for whoever looks
@@ -176,6 +178,11 @@ def expired(sealed: Sequence[Sealed], *, spec: AdapterSpec) -> list[Sealed]:
         for one in sealed[: -spec.keep_last]
         if not (spec.keep_every and one.seal.step is not None and one.seal.step % spec.keep_every == 0)
     ]
+
+
+def _saved(one: tuple[Path, Seal | None]) -> tuple[int, str]:
+    path, known = one
+    return known.saved_ns if known is not None else _written_ns(seal.look(path)), path.name
 
 
 def _written_ns(look: Look) -> int:

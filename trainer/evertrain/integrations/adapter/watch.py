@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from evertrain.integrations.adapter import seal
@@ -54,21 +54,26 @@ class Watch:
         made: list[Sealed] = []
         for path, known in self._shelf.own():
             seen = found[path] = self._compared(path)
-            if known is not None and not seen.settled and not self._stands(path, known, seen):
+            if seen.settled or (known is not None and self._stands(path, known, seen)):
+                found[path] = replace(seen, settled=True)
+                continue
+            if known is not None:
                 seal.path_of(path).unlink(missing_ok=True)
                 log.warning("%s was overwritten after it was sealed: it counts again when it is whole", path)
-                known = None
-            if known is None and not seen.settled and (not patient or self._clock() - seen.since_s >= self._settle_s):
+            if not patient or self._clock() - seen.since_s >= self._settle_s:
                 made += self._tried(path)
-                known = seal.read(path)
-                found[path] = _Seen(look=seen.look, since_s=seen.since_s, settled=True)
-            elif known is not None:
-                found[path] = _Seen(look=seen.look, since_s=seen.since_s, settled=True)
+                found[path] = replace(seen, settled=True)
         self._seen = found
         if made:
-            for gone in self._shelf.expire():
-                log.info("%s was removed: newer ones are sealed", gone)
+            self._expire(made)
         return made
+
+    def _expire(self, made: list[Sealed]) -> None:
+        try:
+            for gone in self._shelf.expire(made):
+                log.info("%s was removed: newer ones are sealed", gone)
+        except NotWhole as err:
+            log.warning("nothing is removed, since the newest checkpoint is not sound: %s", err)
 
     def _compared(self, path: Path) -> _Seen:
         before, now = self._seen.get(path), seal.look(path)

@@ -57,6 +57,11 @@ class HandingOut:
             self._declared.update(entry.sample for entry in entries)
         return entries
 
+    def dated(self, entries: tuple[Quarantined, ...]) -> list[list[int]]:
+        """What a checkpoint keeps of ``entries``: those of which it is settled since when, as sample and step."""
+        unsettled = frozenset() if self._begun else self._declared
+        return [[entry.sample, entry.from_step] for entry in entries if entry.sample not in unsettled]
+
     def restored(self, saved: Iterable[Quarantined], own: tuple[Quarantined, ...]) -> tuple[Quarantined, ...]:
         """The checkpoint's entries, and the script's own."""
         saved = tuple(saved)

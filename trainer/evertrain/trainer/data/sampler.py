@@ -188,12 +188,11 @@ class ElasticSampler:
     def state_dict(self) -> dict[str, Any]:
         """What identifies the order, and who is left out of it. The position is the checkpoint's step."""
         order = self.order
-        quarantine = [[entry.sample, entry.from_step] for entry in order.quarantine]
         return {
             "length": order.length,
             "batch": order.batch,
             "seed": order.seed,
-            "quarantine": quarantine,
+            "quarantine": self._handing.dated(order.quarantine),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

@@ -269,7 +269,7 @@ class ElasticShards:
             "batch": order.batch,
             "streams": order.streams,
             "seed": order.seed,
-            "quarantine": [[entry.sample, entry.from_step] for entry in order.quarantine],
+            "quarantine": self._handing.dated(order.quarantine),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
