@@ -69,11 +69,12 @@ class Node:
         await self._call.write(agent_pb2.SessionRequest(session=self.session))
         await self.report(*self._launchers)
 
-    async def report(self, *launchers: LauncherStatus) -> None:
-        """Say that exactly these launchers exist."""
+    async def report(self, *launchers: LauncherStatus, tasks: Sequence[TaskResult] = ()) -> None:
+        """Say that exactly these launchers exist, and that these tasks have ended."""
         self._sequence += 1
         statuses = [mirror.to_message(each, job_pb2.LauncherStatus) for each in launchers]
-        report = agent_pb2.NodeReport(sequence=self._sequence, launchers=statuses)
+        results = [mirror.to_message(each, agent_pb2.TaskResult) for each in tasks]
+        report = agent_pb2.NodeReport(sequence=self._sequence, launchers=statuses, tasks=results)
         await self._call.write(agent_pb2.SessionRequest(report=report))
 
     async def say(self, request: agent_pb2.SessionRequest) -> None:
@@ -106,6 +107,14 @@ class Node:
             found = response.orders
             fits = generation is None or (jobs > 0 and bool(found.jobs) and found.jobs[0].generation == generation)
             if response.HasField("orders") and len(found.jobs) == jobs and fits:
+                return found
+
+    async def task(self) -> agent_pb2.TaskOrder:
+        """The task of the next orders that have one."""
+        while True:
+            response = await self.receive()
+            if response.HasField("orders") and response.orders.tasks:
+                (found,) = response.orders.tasks
                 return found
 
     async def probe(self) -> agent_pb2.ProbeRequest:

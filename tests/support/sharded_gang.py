@@ -48,6 +48,8 @@ class Seen:
     start: int
     before: str
     """Digest of the whole state right after the restore (or at the start)."""
+    saved: str
+    """The same at the step that was saved."""
     after: str
     """The same after the last step."""
 
@@ -60,6 +62,7 @@ class Net(nn.Module):
         self.up = nn.Linear(6, 12)
         self.down = nn.Linear(12, 5)
         self.scale = nn.Parameter(torch.ones(1))
+        self.seen: torch.Tensor
         self.register_buffer("seen", torch.zeros((), dtype=torch.int64))
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
@@ -67,13 +70,13 @@ class Net(nn.Module):
         return hidden * self.scale
 
 
-def train(folder: Path, shape: Shape, *, steps: int, save: bool = True) -> Seen:
-    """Train up to ``steps`` with a checkpoint at the end, from the newest checkpoint in ``folder``."""
+def train(folder: Path, shape: Shape, *, steps: int, save_at: int = 0) -> Seen:
+    """Train up to ``steps`` from the newest checkpoint in ``folder``, with a checkpoint at a step in between."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([*PRELOAD, __name__])
     rendezvous = folder / f"rendezvous-{os.urandom(4).hex()}"
     ranks = [
-        context.Process(target=_work, args=(folder, shape, steps, save, rank, str(rendezvous)), daemon=True)
+        context.Process(target=_work, args=(folder, shape, steps, save_at, rank, str(rendezvous)), daemon=True)
         for rank in range(shape.world_size)
     ]
     for process in ranks:
@@ -85,7 +88,7 @@ def train(folder: Path, shape: Shape, *, steps: int, save: bool = True) -> Seen:
     return Seen(**json.loads((folder / "seen.json").read_text()))
 
 
-def _work(folder: Path, shape: Shape, steps: int, save: bool, rank: int, rendezvous: str) -> None:
+def _work(folder: Path, shape: Shape, steps: int, save_at: int, rank: int, rendezvous: str) -> None:
     warnings.simplefilter("ignore")  # torch's own, of its experimental parts
     os.environ.update(RANK=str(rank), WORLD_SIZE=str(shape.world_size), GLOO_SOCKET_IFNAME="lo")
     torch.set_num_threads(1)
@@ -96,7 +99,7 @@ def _work(folder: Path, shape: Shape, steps: int, save: bool, rank: int, rendezv
     optimizer = torch.optim.AdamW(net.parameters(), lr=1e-2, foreach=False)
     with trainer.session(checkpoint_dir=folder / "ck") as job:
         start = job.state(model=model, optimizer=optimizer).restore()
-        before = _digest(net, optimizer)
+        before = saved = _digest(net, optimizer)
         for step in range(start, steps):
             torch.manual_seed(step)
             optimizer.zero_grad()
@@ -104,10 +107,14 @@ def _work(folder: Path, shape: Shape, steps: int, save: bool, rank: int, rendezv
             optimizer.step()
             with torch.no_grad():
                 net.seen += 1
-            job.step_done(step + 1, save=save and step + 1 == steps)
+            if step + 1 == save_at:
+                saved = _digest(net, optimizer)
+            job.step_done(step + 1, save=step + 1 == save_at)
         after = _digest(net, optimizer)
     if rank == 0:
-        (folder / "seen.json").write_text(json.dumps({"start": start, "before": before, "after": after}))
+        (folder / "seen.json").write_text(
+            json.dumps({"start": start, "before": before, "saved": saved, "after": after})
+        )
     dist.destroy_process_group()
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from evertrain.contract import environ
@@ -81,8 +83,9 @@ def test_a_job_whose_interval_is_chosen_is_told_so_and_how_long_its_gang_runs() 
         launch_file(JobSpec(name="j", command=("x",), checkpoint=wanted)), inherited={}, beacon="/b", progress=""
     )
     assert (got[environ.CHECKPOINT_EVERY], got[environ.CHECKPOINT_EVERY_S]) == ("auto", "600.0")
-    assert worker(replace(PLACE, mtbf_s=86_400.0))[environ.MTBF_S] == "86400.0"
-    assert environ.MTBF_S not in worker(PLACE)
+    spec = JobSpec(name="j", command=("x",))
+    assert worker(replace(PLACE, mtbf_s=86_400.0), spec)[environ.MTBF_S] == "86400.0"
+    assert environ.MTBF_S not in worker(PLACE, spec)
 
 
 @pytest.mark.parametrize(

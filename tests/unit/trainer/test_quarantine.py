@@ -95,6 +95,25 @@ def test_a_list_that_the_script_declares_holds_from_the_first_step_of_a_new_job(
     assert sampler.order == before
 
 
+def test_a_sample_that_the_checkpoint_knows_keeps_its_step_when_the_script_declares_it_after_the_restore() -> None:
+    sampler = ElasticSampler(40, 6, seed=3, rank=0, world_size=1)
+    sampler.ids(3)
+    sampler.quarantine([9], from_step=4)
+    restored = ElasticSampler(40, 6, seed=3, rank=0, world_size=1)
+    restored.load_state_dict(sampler.state_dict())
+    restored.quarantine([9], from_step=0)
+    restored.ids(7)
+    assert restored.order.quarantine == (Quarantined(sample=9, from_step=4),)
+
+
+def test_a_declaration_that_no_step_has_dated_is_not_saved() -> None:
+    sampler = ElasticSampler(40, 6, seed=3, rank=0, world_size=1)
+    sampler.quarantine([9], from_step=0)
+    assert sampler.state_dict()["quarantine"] == []
+    sampler.ids(5)
+    assert sampler.state_dict()["quarantine"] == [[9, 5]]
+
+
 def test_a_sample_that_kills_a_job_is_left_out_of_the_step_it_resumes_at_although_it_had_been_fetched_ahead() -> None:
     first = ElasticSampler(40, 6, seed=3, rank=0, world_size=1)
     fetched = list(first.steps(0, 6))

@@ -130,6 +130,10 @@ class Copies:
         return next((copy for copy in self._copies if str(copy.path) == path), None)
 
 
+Pair = tuple[Job, torch.Tensor]
+"""A tensor and where it is copied to."""
+
+
 class Copying:
     """One copy in the making. :meth:`finish` waits for it; it is called before anything it copies may change."""
 
@@ -148,20 +152,23 @@ class Copying:
             self._thread = threading.Thread(target=self._run, args=(hosts,), name="copy", daemon=True)
             self._thread.start()
 
-    def _start_device(self, now: list[tuple[Job, torch.Tensor]], later: list[tuple[Job, torch.Tensor]]) -> None:
-        devices = [pair for pair in (*now, *later) if pair[0].source.is_cuda]
-        if not devices:
+    def _start_device(self, now: list[Pair], later: list[Pair]) -> None:
+        """Copies from a device, on a stream of their own; both kinds of tensors are held until they are over."""
+        at_once, meanwhile = ([pair for pair in pairs if pair[0].source.is_cuda] for pairs in (now, later))
+        if not at_once and not meanwhile:
             return
         stream: Any = torch.cuda.Stream()  # type: ignore[no-untyped-call]  # torch leaves it unannotated
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
-            for job, target in devices:
+            for job, target in at_once:
+                target.copy_(job.source, non_blocking=True)
+            copied = stream.record_event()
+            for job, target in meanwhile:
                 target.copy_(job.source, non_blocking=True)
             self._event = stream.record_event()
-        if any(pair[0].source.is_cuda for pair in now):
-            torch.cuda.current_stream().wait_event(self._event)
+        torch.cuda.current_stream().wait_event(copied)
 
-    def _run(self, pairs: list[tuple[Job, torch.Tensor]]) -> None:
+    def _run(self, pairs: list[Pair]) -> None:
         try:
             _copy_all(pairs)
         except BaseException as err:  # told by finish(), in the training thread
@@ -179,7 +186,7 @@ class Copying:
         return any(source._version != version for source, version in self._versions)
 
     def finish(self) -> None:
-        """Wait until the copy is there. Raises what went wrong with it."""
+        """Wait until the copy is there. Raises RuntimeError if it did not work."""
         if self._thread is not None:
             self._thread.join()
             self._thread = None
@@ -187,10 +194,10 @@ class Copying:
             self._event.synchronize()
             self._event = None
         if self._error is not None:
-            raise self._error
+            raise RuntimeError(f"copying failed: {self._error}") from self._error
 
 
-def _copy_all(pairs: list[tuple[Job, torch.Tensor]]) -> None:
+def _copy_all(pairs: list[Pair]) -> None:
     with torch.no_grad():
         for job, target in pairs:
             target.copy_(job.source)

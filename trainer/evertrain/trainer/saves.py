@@ -108,7 +108,7 @@ class Saves:
         folder = whose.folder
         self._parts, self._peers, self._whose, self._clock = parts, peers, whose, clock
         self._own_folder = not folder
-        self._folder = Path(folder) if folder else Path(tempfile.mkdtemp(prefix=PREFIX, dir=_memory()))
+        self._folder = Path(folder) if folder else _temporary_folder()
         self._link = SaverLink(self._folder, remove=self._own_folder)
         self._pieces: list[Piece] = []
         self._layout: Layout | None = None
@@ -249,17 +249,25 @@ class Saves:
         under, self._under = self._under, None
         if under is not None:
             try:
-                under.copying.finish()
-                torn = under.copying.changed() if under.torn is None else under.torn
-                if torn:
-                    self._overlap = False  # something changes it behind the optimizer's back: from now on at once
-                    self._give_up(under, "state was changed outside of an optimizer step while it was copied")
+                if trouble := self._trouble_of(under):
+                    self._give_up(under, trouble)
                 else:
                     self._submit(under)
             except SaverGone as err:
                 under.copy.busy = False
                 self._fail(under.target.step, str(err))
         self._listen(0.0)
+
+    def _trouble_of(self, under: _Under) -> str:
+        """What is wrong with the copy, which is over when this returns; empty: it is whole."""
+        try:
+            under.copying.finish()
+        except RuntimeError as err:
+            return str(err)
+        if under.copying.changed() if under.torn is None else under.torn:
+            self._overlap = False  # something changes it behind the optimizer's back: from now on all is copied at once
+            return "state was changed outside of an optimizer step while it was copied"
+        return ""
 
     def _submit(self, under: _Under) -> None:
         target, rank = under.target, self._peers.rank
@@ -375,8 +383,12 @@ class Saves:
             self._ended.append(Ended(step=step, failure=reason))
 
 
-def _memory() -> Path:
-    return SHARED_MEMORY if SHARED_MEMORY.is_dir() else Path(tempfile.gettempdir())
+def _temporary_folder() -> Path:
+    """In shared memory, where there is some."""
+    try:
+        return Path(tempfile.mkdtemp(prefix=PREFIX, dir=SHARED_MEMORY))
+    except OSError:
+        return Path(tempfile.mkdtemp(prefix=PREFIX))
 
 
 def _written_down(layout: Layout) -> CopyLayout:

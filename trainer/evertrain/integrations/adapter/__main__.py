@@ -18,7 +18,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import IO, Final
 
 from evertrain.checkpoint.apart import Answer, run_apart
 from evertrain.contract import environ
@@ -34,6 +34,8 @@ DEADLINE_S: Final = 3600.0
 POLL_S: Final = 2.0
 SETTLE_S: Final = 5.0
 LOCK: Final = ".evertrain-adapter.lock"
+LOCK_WAIT_S: Final = 60.0
+LOCK_GAP_S: Final = 0.2
 
 Command = Callable[[argparse.Namespace, Shelf], int]
 
@@ -96,20 +98,28 @@ def _parser() -> argparse.ArgumentParser:
 def _watch(asked: argparse.Namespace, shelf: Shelf) -> int:
     folder = Path(shelf.spec.folder)
     folder.mkdir(parents=True, exist_ok=True)
-    with (folder / LOCK).open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as err:
-            print(f"error: another adapter watches {folder} ({err.strerror}): one is enough", file=sys.stderr)
-            return 2
+    with (folder / LOCK).open("w") as lock, _Ends(asked.pid) as ends:
+        until = time.monotonic() + LOCK_WAIT_S
+        while not _locked(lock):  # one whose script has ended may still have its last look
+            if time.monotonic() >= until or ends.within(LOCK_GAP_S):
+                print(f"error: another adapter watches {folder}: one is enough", file=sys.stderr)
+                return 2
         shelf.begin()
         shelf.sweep()
         watch = Watch(shelf, settle_s=asked.settle, clock=time.monotonic)
-        with Teller(os.environ if asked.report else {}) as teller, _Ends(asked.pid) as ends:
+        with Teller(os.environ if asked.report else {}) as teller:
             while not ends.within(asked.poll):
                 teller.tell(watch.look())
             teller.tell(watch.look(patient=False))
     return 0
+
+
+def _locked(file: IO[str]) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 class _Ends:

@@ -46,16 +46,18 @@ class HandingOut:
         self._declared: set[int] = set()
         """Samples whose entries are the script's own, and not older than the process."""
 
-    def declare(self, samples: Iterable[int], *, from_step: int) -> list[Quarantined]:
-        """The entries for ``samples``. Raises ValueError if ``from_step`` was handed out."""
+    def declare(
+        self, entries: tuple[Quarantined, ...], samples: Iterable[int], *, from_step: int
+    ) -> tuple[Quarantined, ...]:
+        """``entries`` and those for ``samples`` that are new. Raises ValueError if ``from_step`` was handed out."""
         if from_step < self.next_step:
             raise ValueError(
                 f"step {from_step} was handed out already: samples can be quarantined from {self.next_step} on"
             )
-        entries = [Quarantined(sample=sample, from_step=from_step) for sample in samples]
+        fresh = set(samples).difference(entry.sample for entry in entries)
         if not self._begun:
-            self._declared.update(entry.sample for entry in entries)
-        return entries
+            self._declared |= fresh
+        return merged(entries, (Quarantined(sample=sample, from_step=from_step) for sample in fresh))
 
     def dated(self, entries: tuple[Quarantined, ...]) -> list[list[int]]:
         """What a checkpoint keeps of ``entries``: those of which it is settled since when, as sample and step."""

@@ -182,8 +182,8 @@ class ElasticSampler:
         of a process it may be any; what the checkpoint does not know then
         begins with the process.
         """
-        entries = self._handing.declare(samples, from_step=from_step)
-        self.order = replace(self.order, quarantine=merged(self.order.quarantine, entries))
+        quarantine = self._handing.declare(self.order.quarantine, samples, from_step=from_step)
+        self.order = replace(self.order, quarantine=quarantine)
 
     def state_dict(self) -> dict[str, Any]:
         """What identifies the order, and who is left out of it. The position is the checkpoint's step."""

@@ -258,8 +258,8 @@ class ElasticShards:
 
     def quarantine(self, samples: Iterable[int], *, from_step: int) -> None:
         """Pass over ``samples`` from ``from_step`` on. All ranks call it alike; begin :meth:`steps` anew then."""
-        entries = self._handing.declare(samples, from_step=from_step)
-        self.order = replace(self.order, quarantine=merged(self.order.quarantine, entries))
+        quarantine = self._handing.declare(self.order.quarantine, samples, from_step=from_step)
+        self.order = replace(self.order, quarantine=quarantine)
 
     def state_dict(self) -> dict[str, Any]:
         """What identifies the order, and who is left out of it. The position is the checkpoint's step."""
