@@ -1,4 +1,4 @@
-"""A script that knows nothing of Evertrain: it saves DCP folders and resumes from the one it is told, at any world size.
+"""A script that knows nothing of Evertrain: it saves DCP folders and resumes from the one it is told.
 
 ``launch.sh`` beside it starts it under torchrun from the newest folder that is
 sound, and has the folders sealed and kept while it runs.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -116,6 +117,20 @@ class Cluster:
         pid = processes.worker(str(self.folder), rank=rank)
         assert pid is not None, f"no process runs rank {rank}"
         return pid
+
+    def kill_worker(self, rank: int) -> None:
+        """SIGKILL to the process that runs ``rank``, if there is one: it may just have left by itself."""
+        pid = processes.worker(str(self.folder), rank=rank)
+        if pid is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+    def last_word(self, after: str) -> str:
+        """What the newest line of any rank 0 that begins with ``after`` says next."""
+        logs = sorted(self.folder.rglob("rank0.log"), key=lambda path: path.stat().st_mtime_ns)
+        words = [line.split() for log in logs for line in log.read_text().splitlines() if line.startswith(f"{after} ")]
+        assert words, f"no rank 0 wrote a line that begins with {after}"
+        return words[-1][1]
 
     def launcher(self, node: str) -> int:
         """Pid of the launcher on a node."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -12,6 +13,7 @@ import grpc.aio
 from evertrain.api import mirror
 from evertrain.api.v1 import agent_pb2, agent_pb2_grpc, job_pb2
 from evertrain.contract.launch import LauncherState, LauncherStatus
+from evertrain.contract.task import TaskResult
 
 DEADLINE_S = 10.0
 

@@ -136,6 +136,8 @@ for module in inner:
     [
         ("evertrain.contract", "all"),
         ("evertrain.launcher", "all"),
+        # Each storage and digest imports what it needs when it is used: who has no bucket needs no S3 client.
+        ("evertrain.checkpoint", "all"),
         # Modules behind its door use torch; the door itself must open without, in a data loader's process for one.
         ("evertrain.trainer", "door"),
     ],

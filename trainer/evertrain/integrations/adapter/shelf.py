@@ -138,9 +138,10 @@ class Shelf:
         return None, skipped
 
     def expire(self, just_sealed: Sequence[Sealed]) -> list[Path]:
-        """Remove this run's sealed checkpoints beyond the kept ones; what was removed. Raises OSError, :class:`NotWhole`.
+        """Remove this run's sealed checkpoints beyond the kept ones; what was removed.
 
-        Nothing goes unless the newest is sound: it is one that was sealed, and so read, a moment ago, or it is read.
+        Nothing goes unless the newest is sound: it is one that was sealed, and
+        so read, a moment ago, or it is read. Raises :class:`NotWhole`, OSError.
         """
         there = self.sealed()
         gone = [one.path for one in expired(there, spec=self.spec)]
