@@ -28,7 +28,7 @@ SOURCES := proto controlplane agent trainer chaos tests bench tools examples
     test-torch-other clean
 
 help: ## List the targets
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-18s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-24s %s\n", $$1, $$2}'
 
 setup: $(READY) ## Make .venv with everything in it (done once; minutes the first time)
 

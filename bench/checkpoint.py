@@ -11,9 +11,11 @@ blocks everybody waits until its save is over.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
@@ -28,7 +30,19 @@ from typing import Any, Protocol
 LAYERS, WIDTH, BATCH = 24, 1920, 8
 STEPS = 12
 """In a block: longer than any save here takes, so that its end is in it."""
-SUBJECTS = ("evertrain", "torch.save", "dcp.save", "dcp.async_save", "dcp.async_save process", "dcp.async_save stager")
+SUBJECTS = (
+    "evertrain",
+    "torch.save",
+    "dcp.save",
+    "dcp.async_save",
+    "dcp.async_save process",
+    "dcp.async_save stager",
+    "dlrover",
+)
+DLROVER_PATH = "DLROVER_PATH"
+"""Environment variable: where DLRover is installed, if not beside us (``pip install --target``)."""
+SUBJECT_S = 300.0
+"""A subject that takes longer hangs."""
 ROOMY = "/dev/shm"  # noqa: S108
 COPY_GOAL = 1.2
 """Of the time of a plain copy of the state in memory."""
@@ -210,12 +224,43 @@ class Dcp:
             self._future = None
 
 
+class Dlrover:
+    """DLRover's flash checkpoint: a copy into shared memory while the loop stands still, a process that writes it."""
+
+    def __init__(self, loop: Loop, folder: Path) -> None:
+        import torch.distributed as dist
+
+        sys.path.append(os.environ.get(DLROVER_PATH, ""))
+        from dlrover.trainer.torch.flash_checkpoint.ddp import DdpCheckpointer  # type: ignore[import-not-found]
+
+        store = dist.FileStore(str(folder / "store"), 1)
+        dist.init_process_group("gloo", store=store, rank=0, world_size=1)
+        os.environ.update(RANK="0", LOCAL_RANK="0", WORLD_SIZE="1", LOCAL_WORLD_SIZE="1")
+        self._loop, self._folder = loop, folder
+        self._checkpointer: Any = DdpCheckpointer(str(folder))
+
+    def before_optimizer(self) -> None:
+        """The copy is over."""
+
+    def after_step(self, step: int, save: bool) -> None:
+        from dlrover.trainer.torch.flash_checkpoint.checkpointer import StorageType  # type: ignore[import-not-found]
+
+        if save:
+            path = str(self._folder / f"{step}.pt")
+            self._checkpointer.save_checkpoint(step, self._loop.state(), path, storage_type=StorageType.DISK)
+
+    def wait(self) -> None:
+        self._checkpointer.wait_latest_checkpoint(300)
+
+
 def subject_of(name: str, loop: Loop, folder: Path) -> Subject:
     """The subject of that name."""
     if name == "evertrain":
         return Evertrain(loop, folder)
     if name == "torch.save":
         return TorchSave(loop, folder)
+    if name == "dlrover":
+        return Dlrover(loop, folder)
     assert name.startswith("dcp."), name
     kinds = {"dcp.save": "", "dcp.async_save": "thread"}
     return Dcp(loop, folder, kinds.get(name, name.rpartition(" ")[2]))
@@ -262,11 +307,18 @@ def apart(name: str, where: str, repeat: int) -> Measured | None:
     """One subject in a process of its own; None when it does not run here."""
     with scratch(where) as folder:
         command = [sys.executable, "-W", "ignore", "-m", "bench.checkpoint", "--once", name, str(folder), str(repeat)]
-        done = subprocess.run(command, stdout=subprocess.PIPE, check=False, timeout=900)
-    if done.returncode:
-        print(f"{name} on {where}: does not run here (exit {done.returncode})", file=sys.stderr)
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True)
+        try:
+            told, _ = process.communicate(timeout=SUBJECT_S)
+        except subprocess.TimeoutExpired:
+            told = b""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)  # what it left behind
+        process.wait()
+    if process.returncode or not told:
+        print(f"{name} on {where}: does not run here (exit {process.returncode})", file=sys.stderr)
         return None
-    return Measured(**json.loads(done.stdout.splitlines()[-1]))
+    return Measured(**json.loads(told.splitlines()[-1]))
 
 
 def line(figure: str, values: list[float], *, goal: str, met: bool | None, **more: object) -> None:

@@ -53,7 +53,12 @@ class Adder(lightning.LightningModule):
     def __init__(self) -> None:
         super().__init__()
         self.network = nn.Sequential(
-            nn.Embedding(MODULUS, 24), nn.Flatten(), nn.Dropout(0.1), nn.Linear(48, 64), nn.ReLU(), nn.Linear(64, MODULUS)
+            nn.Embedding(MODULUS, 24),
+            nn.Flatten(),
+            nn.Dropout(0.1),
+            nn.Linear(48, 64),
+            nn.ReLU(),
+            nn.Linear(64, MODULUS),
         )
 
     def training_step(self, batch: Any, _: int) -> torch.Tensor:
@@ -77,7 +82,7 @@ class KilledAfter(Callback):
         self._step, self._job = step, job
 
     def on_train_batch_start(self, fit: lightning.Trainer, *_: Any) -> None:
-        if fit.global_step == self._step > 0:
+        if fit.global_step > self._step > 0:
             self._job.flush()
             os.kill(os.getpid(), signal.SIGKILL)
 

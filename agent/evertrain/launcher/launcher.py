@@ -30,7 +30,7 @@ from evertrain.contract.launch import (
     LauncherStatus,
     LaunchFile,
 )
-from evertrain.contract.shared_memory import NoSharedMemory, make_copies_folder, remove_copies_folder
+from evertrain.contract.shared_memory import CopiesFolder, NoSharedMemory
 from evertrain.launcher import children
 from evertrain.launcher.doors import AgentDoor, ProbePort, WorkerDoor
 from evertrain.launcher.failure import secret_values
@@ -60,9 +60,9 @@ class Launcher:
         self._folder, self._launch, self._policy, self._loop = folder, launch, policy, loop
         nproc, beacon = launch.spec.nproc_per_node, str(folder.beacon_socket)
         self._slots = ProgressSlots(nproc, timers=loop, gap_s=policy.progress_gap_s, hear=self.worker_said)
-        environment = job_environ(
-            launch, inherited=inherited, beacon=beacon, progress=self._slots.path, copies=_copies(launch.owner)
-        )
+        self._copies = _copies(launch.owner)
+        copies = "" if self._copies is None else str(self._copies.path)
+        environment = job_environ(launch, inherited=inherited, beacon=beacon, progress=self._slots.path, copies=copies)
         self._secrets = secret_values(environment)
         self._id = chance.token_hex(8)
         self._fence = Fence(nproc)
@@ -123,7 +123,8 @@ class Launcher:
         await children.end_children(self._known, self._policy.gone_report_s)
         for each in (self._agents, self._workers, self._probe, self._slots):
             each.close()
-        remove_copies_folder(self._launch.owner)
+        if self._copies is not None:
+            self._copies.close(remove=True)
 
     # What comes in: each only changes facts and wakes the loop.
 
@@ -333,10 +334,10 @@ def _refused_without_a_word(group: LocalGroup, place: GangPlace) -> CheckpointNo
     )
 
 
-def _copies(owner: str) -> str:
-    """The folder for copies of the workers' state, or empty: then copies go with their worker."""
+def _copies(owner: str) -> CopiesFolder | None:
+    """The folder for copies of the workers' state; without one, copies go with their worker."""
     try:
-        return str(make_copies_folder(owner))
+        return CopiesFolder.of_launcher(owner)
     except NoSharedMemory as err:
         log.warning("no copies in memory that outlive a worker: %s", err)
-        return ""
+        return None

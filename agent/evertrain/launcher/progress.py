@@ -166,8 +166,11 @@ class Notices:
         self._kept: deque[CheckpointNotice] = deque(maxlen=NOTICES_MAX)
 
     def add(self, notice: CheckpointNotice) -> None:
-        """Keep one more; the oldest goes."""
+        """Keep one more; the oldest goes. Of saves under way only the newest is news, and only until it is over."""
+        writing = self._kept.pop() if self._kept and self._kept[-1].kind == "writing" else None
         self._kept.append(notice)
+        if writing is not None and notice.kind != "writing" and notice.step < writing.step:
+            self._kept.append(writing)  # an earlier save is over, it is not
 
     def refused_in(self, generation: int) -> bool:
         """Whether a worker of this generation named the checkpoint it refused."""

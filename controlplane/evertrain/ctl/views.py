@@ -155,10 +155,10 @@ def saving(job: operator_pb2.Job, now_s: float) -> str:
     every = job.save_every or policy.every_steps
     often = f"every {plural(every, 'step')}" if every else ""
     if policy.auto:
-        known = f", a failure is expected every {age(now_s - job.mtbf_s, now_s)}" if job.mtbf_s else ""
+        known = f" (a failure is expected every {age(now_s - job.mtbf_s, now_s)})" if job.mtbf_s else ""
         often = f"{often or 'as often'} as their cost and failures make best{known}"
     if policy.every_s:
-        often = " and ".join(part for part in (often, f"after {length(policy.every_s)}") if part)
+        often = ", and ".join(part for part in (often, f"{length(policy.every_s)} after the last one") if part)
     parts = [often or "as the script decides"]
     if job.exposed_since_s:
         late = f", more than the {length(policy.exposed_max_s)} wanted" if job.overdue else ""

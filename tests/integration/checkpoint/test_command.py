@@ -17,6 +17,7 @@ from evertrain.checkpoint.manifest import MANIFEST_NAME
 from evertrain.checkpoint.storage.posix import PosixStorage
 from evertrain.checkpoint.verify import verify
 from support.checkpoints import Checkpoint, write_checkpoint
+from support.mounts import NEEDS_FUSE, NEEDS_MOUNTS, on_a_hung_mount
 
 
 @pytest.fixture
@@ -75,29 +76,15 @@ def test_a_storage_that_is_not_there_is_unreadable_and_not_corrupt(root: Path, w
     assert "is the storage mounted?" in said["reason"]
 
 
-ON_A_HUNG_MOUNT = """
-import ctypes, os, subprocess, sys
-server = os.open("/dev/fuse", os.O_RDWR)  # and nobody ever answers
-options = f"fd={server},rootmode=40000,user_id=0,group_id=0".encode()
-if ctypes.CDLL(None, use_errno=True).mount(b"none", sys.argv[1].encode(), b"fuse", 0, options):
-    sys.exit(f"mount: {os.strerror(ctypes.get_errno())}")
-sys.exit(subprocess.run(sys.argv[2:], timeout=20, check=False).returncode)
-"""
-
-
+@NEEDS_MOUNTS
+@NEEDS_FUSE
 @pytest.mark.parametrize("name", ["verify", "remove"])
 def test_a_storage_that_hangs_in_the_kernel_is_given_up_at_the_deadline(tmp_path: Path, name: str) -> None:
     mount = tmp_path / "mount"
     mount.mkdir()
     began = time.monotonic()
     asked = [sys.executable, "-m", "evertrain.checkpoint", name, f"{mount}/j1/step-000000120-g3", "--deadline", "0.5"]
-    done = subprocess.run(
-        ["unshare", "-rm", sys.executable, "-c", ON_A_HUNG_MOUNT, str(mount), *asked],
-        capture_output=True,
-        text=True,
-        timeout=30,
-        check=False,
-    )
+    done = on_a_hung_mount(mount, asked)
     assert time.monotonic() - began < 10
     assert done.returncode == 4, done.stderr
     if name == "verify":

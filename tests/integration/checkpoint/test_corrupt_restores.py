@@ -24,6 +24,7 @@ from support.training_gang import BATCH, SAMPLES, Scenario, run
 pytestmark = pytest.mark.torch
 
 CORRUPTIONS: Final = 1000
+SHARES: Final = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,15 +58,16 @@ def files_of(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
+@pytest.mark.parametrize("share", range(SHARES))
 def test_none_of_a_thousand_corruptions_is_restored_and_the_one_before_is_each_time(
-    saved: Saved, tmp_path: Path
+    saved: Saved, tmp_path: Path, share: int
 ) -> None:
     untouched = lay_out(
         Corruption(kind="none", files=dict(saved.victim.files), name=saved.victim.name), tmp_path / "as-saved"
     )
     true = [restored(Candidate(path=str(folder)))[1] for folder in (untouched, saved.good)]
     assert not torch.equal(true[0]["0.weight"], true[1]["0.weight"])
-    for seed in range(CORRUPTIONS):
+    for seed in range(share, CORRUPTIONS, SHARES):
         corruption = corrupt(saved.victim, random.Random(seed))
         newest = lay_out(corruption, tmp_path / "ck")
         digest = saved.victim.written.digest if corruption.foreign else ""

@@ -35,7 +35,7 @@ def test_killed_and_started_again_it_ends_with_the_same_weights_and_reads_nothin
     assert weights(resumed) == weights(whole)
     undisturbed, after = _read(tmp_path / "whole"), _read(tmp_path / "cut")[len(before) :]
     assert after == undisturbed[-len(after) :], "what was trained on before the save is not even read"
-    assert len(after) // 4 in (70 - 60, 70 - 55)
+    assert len(after) // 4 in (70 - 60 + 1, 70 - 55 + 1)  # Accelerate fetches one batch ahead
 
 
 def test_two_ranks_killed_end_with_the_same_weights(tmp_path: Path) -> None:

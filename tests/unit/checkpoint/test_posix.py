@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +13,7 @@ import pytest
 from evertrain.checkpoint.storage.api import Missing, NotWritable, StorageError, StorageFull, Unreachable
 from evertrain.checkpoint.storage.errnos import told
 from evertrain.checkpoint.storage.posix import TEMPORARY_PREFIX, PosixStorage
+from support.mounts import NEEDS_MOUNTS, on_a_small_disk
 
 FOLDER = "j1/step-000000010-g1"
 
@@ -38,31 +38,25 @@ print(storage.list("a"), storage.read("a/small", bytes_max=9))
 """
 
 
-def on_a_small_disk(folder: Path, state: str) -> list[str]:
-    """Lines of the script above, run on a disk of 1 MiB of its own."""
-    script = 'mount -t tmpfs -o size=1m none "$0" && exec "$@"'
-    command = [sys.executable, "-c", ON_A_SMALL_DISK, str(folder), state]
-    done = subprocess.run(
-        ["unshare", "-rm", "sh", "-c", script, str(folder), *command],
-        capture_output=True,
-        text=True,
-        timeout=30,
-        check=False,
-    )
+def lines_on_a_small_disk(folder: Path, state: str) -> list[str]:
+    """What the script above prints."""
+    done = on_a_small_disk(folder, [sys.executable, "-c", ON_A_SMALL_DISK, str(folder), state])
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()
 
 
+@NEEDS_MOUNTS
 def test_a_full_disk_is_told_and_what_was_on_it_stays(tmp_path: Path) -> None:
-    lines = on_a_small_disk(tmp_path, "full")
+    lines = lines_on_a_small_disk(tmp_path, "full")
     large, manifest = tmp_path / "root/a/large", tmp_path / "root/a/manifest.json"
     assert lines[0].startswith(f"StorageFull {large}: no space")
     assert lines[1].startswith(f"StorageFull {manifest}: no space")
     assert lines[2] == "['small'] b'x'"
 
 
+@NEEDS_MOUNTS
 def test_a_mount_that_became_read_only_is_told(tmp_path: Path) -> None:
-    lines = on_a_small_disk(tmp_path, "read-only")
+    lines = lines_on_a_small_disk(tmp_path, "read-only")
     assert [line.split()[0] for line in lines[:2]] == ["NotWritable", "NotWritable"]
     assert "mounted read-only" in lines[0]
     assert lines[2] == "['small'] b'x'"
@@ -162,3 +156,30 @@ def test_a_write_that_its_source_ends_raises_that(tmp_path: Path) -> None:
 
     with pytest.raises(RuntimeError, match="the source is gone"):
         PosixStorage(tmp_path).write("a", source())
+
+
+def is_cached(path: Path) -> bool:
+    """Whether the file's beginning can be read without a disk."""
+    with open(path, "rb") as file:
+        try:
+            return os.preadv(file.fileno(), [bytearray(4096)], 0, os.RWF_NOWAIT) > 0
+        except BlockingIOError:
+            return False
+
+
+def test_a_fresh_storage_streams_from_the_disk_and_leaves_nothing_in_the_cache(tmp_path: Path) -> None:
+    size = 5 << 20
+    PosixStorage(tmp_path).write("a", [memoryview(bytes(size))])
+    path = tmp_path / "a"
+    with open(path, "rb") as file:
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    if is_cached(path):
+        pytest.skip("this file system is memory")
+    for _ in PosixStorage(tmp_path).stream("a", size):
+        pass
+    assert is_cached(path)
+    stream = PosixStorage(tmp_path, fresh=True).stream("a", size)
+    next(stream)
+    for _ in stream:
+        pass
+    assert not is_cached(path)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from evertrain.contract.beacon import Phase, PhaseChanged, Progress
-from evertrain.contract.launch import GangPlace
-from evertrain.launcher.progress import GangProgress
+from evertrain.contract.beacon import CheckpointCommitted, CheckpointWriting, Phase, PhaseChanged, Progress
+from evertrain.contract.launch import CheckpointNotice, GangPlace
+from evertrain.launcher.progress import NOTICES_MAX, GangProgress, Notices
 
 PLACE = GangPlace(group_rank=0, group_world_size=1, rank_first=0, world_size=1, master_addr="h", master_port=5)
 
@@ -17,3 +17,37 @@ def test_an_earlier_step_that_is_heard_later_takes_nothing_back() -> None:
     assert (progress.step, progress.loss, progress.tokens, progress.phase) == (9, 0.25, 90, "training")
     progress.take(0, Progress(step=10, loss=None, tokens=None))
     assert (progress.step, progress.loss, progress.tokens) == (10, 0.25, 90)
+
+
+def of(kind: str, step: int) -> CheckpointNotice:
+    return CheckpointNotice(kind=kind, generation=1, step=step)
+
+
+def test_a_save_under_way_is_told_of_until_it_is_over() -> None:
+    notices = Notices()
+    for kind, step in (("writing", 10), ("writing", 10), ("committed", 10), ("writing", 20), ("writing", 30)):
+        notices.add(of(kind, step))
+    assert notices.all() == (of("committed", 10), of("writing", 30))
+    notices.add(of("committed", 20))
+    assert notices.all() == (of("committed", 10), of("committed", 20), of("writing", 30))
+    notices.add(of("failed", 30))
+    assert notices.all()[-1] == of("failed", 30)
+
+
+def test_saves_under_way_push_no_commit_out() -> None:
+    notices = Notices()
+    for step in range(1, NOTICES_MAX + 1):
+        notices.add(of("writing", step))
+        notices.add(of("committed", step))
+    assert [each.step for each in notices.all()] == list(range(1, NOTICES_MAX + 1))
+
+
+def test_a_commit_says_whether_it_can_be_resharded_and_how_often_saves_are_made() -> None:
+    progress = GangProgress(generation=3, place=PLACE, nproc=1, elapsed_s=lambda: 1.0)
+    assert progress.take(0, CheckpointWriting(step=5)) == CheckpointNotice(kind="writing", generation=3, step=5)
+    committed = CheckpointCommitted(
+        step=5, path="/c", digest="d", bytes_total=1, world_size=1, save_s=0.1, reshardable=False, every_steps=7
+    )
+    notice = progress.take(0, committed)
+    assert notice is not None
+    assert (notice.kind, notice.fixed_size, notice.every_steps) == ("committed", True, 7)

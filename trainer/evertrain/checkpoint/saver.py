@@ -12,7 +12,6 @@ from __future__ import annotations
 import json
 import mmap
 import os
-import shutil
 import socket
 import sys
 import threading
@@ -62,6 +61,7 @@ from evertrain.checkpoint.writing import (
 )
 from evertrain.contract import environ, wire
 from evertrain.contract.beacon import CheckpointCommitted, Hello
+from evertrain.contract.shared_memory import CopiesFolder
 
 NICE: Final = 10
 POLL_S: Final = 0.05
@@ -321,7 +321,7 @@ def main() -> None:
     """Entry point."""
     with suppress(OSError):
         os.nice(NICE)
-    link = Link(int(sys.argv[1]))
+    link, own = Link(int(sys.argv[1])), [CopiesFolder(Path(name)) for name in sys.argv[2:]]
     work = Work(Saver(link.reply))
     while (requests := link.requests()) is not None:
         for request in requests:
@@ -333,8 +333,8 @@ def main() -> None:
             else:
                 work.give(request)
     work.finish(LINGER_S)
-    for folder in sys.argv[2:]:
-        shutil.rmtree(folder, ignore_errors=True)
+    for folder in own:
+        folder.close(remove=True)
     os._exit(0)  # a thread that hangs in a storage must not keep this process
 
 

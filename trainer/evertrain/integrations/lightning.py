@@ -81,8 +81,9 @@ class StepLoader:
 class Resumable(Checkpoint):
     """Lightning's callback: restores before the first step, reports and saves after each.
 
-    It stands in for ``ModelCheckpoint``. A save comes after a batch, before
-    the validation that is due then: a resumed run does not repeat that one.
+    It stands in for ``ModelCheckpoint``. A step's boundary is where the next
+    one begins: by then its validation and what ends its epoch are over, and
+    they are part of the state.
     """
 
     def __init__(
@@ -96,18 +97,20 @@ class Resumable(Checkpoint):
         config: Mapping[str, Any] | None = None,
         dataset: HasDigest | None = None,
     ) -> None:
-        """``loader`` is the one given to ``fit``. ``tokens_per_step`` counts all ranks; the rest is as for job.state."""
+        """``loader`` is the one given to ``fit``; ``tokens_per_step`` are all ranks'; the rest is as for job.state."""
         self._job, self._loader = job, loader
         self._save_every_steps, self._tokens_per_step = save_every_steps, tokens_per_step
         self._extra, self._config, self._dataset = dict(extra or {}), config, dataset
         self._rng = ResumedRng()
-        self._told_step = 0
+        self._part: _TrainerPart | None = None
+        self._loss: Any = None
+        self._step = self._told_step = 0
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Everything is made, and nothing has run: restore."""
         require_resumable(trainer)
         first, *others = trainer.optimizers
-        schedulers = _Schedulers(trainer)
+        schedulers, self._part = _Schedulers(trainer), _TrainerPart(trainer, self._loader)
         state = self._job.state(
             model=pl_module,
             optimizer=first,
@@ -115,33 +118,42 @@ class Resumable(Checkpoint):
             scaler=getattr(trainer.precision_plugin, "scaler", None),
             sampler=self._loader.order,
             extra={
-                "lightning": _TrainerPart(trainer, self._loader),
+                "lightning": self._part,
                 **{f"optimizer_{number}": each for number, each in enumerate(others, start=1)},
                 **self._extra,
             },
             config=self._config,
             dataset=self._dataset,
         )
-        self._told_step = state.restore()
-        if self._told_step:
+        self._step = self._told_step = state.restore()
+        if self._step:
             self._rng.keep()
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
-        """The first batch is there: from here on, random numbers count."""
+        """The next batch is there: from here on random numbers count, and the step before is over in every respect."""
         self._rng.put_back()
+        self._tell()
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        """A boundary, unless gradients are still being accumulated."""
-        step = int(trainer.global_step)
-        if step == self._told_step:
+        """Keep how the loops stand: Lightning can go on from here, and from no other place in all cases."""
+        assert self._part is not None, "the fit has started"
+        self._part.keep()
+        self._loss = outputs.get("loss") if isinstance(outputs, Mapping) else outputs
+        self._step = int(trainer.global_step)
+
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """The last step has no next one."""
+        self._tell()
+
+    def _tell(self) -> None:
+        if self._step == self._told_step:  # nothing yet, or gradients are still being accumulated
             return
         every = self._save_every_steps
-        save = every > 0 and step // every > self._told_step // every
-        self._told_step = step
-        loss = outputs.get("loss") if isinstance(outputs, Mapping) else outputs
-        self._job.step_done(step, loss=loss, tokens=self._tokens_per_step, save=save)
+        save = every > 0 and self._step // every > self._told_step // every
+        self._told_step = self._step
+        self._job.step_done(self._step, loss=self._loss, tokens=self._tokens_per_step, save=save)
 
 
 def require_resumable(trainer: Trainer) -> None:
@@ -178,6 +190,11 @@ class _TrainerPart:
 
     def __init__(self, trainer: Trainer, loader: StepLoader) -> None:
         self._trainer, self._loader = trainer, loader
+        self.keep()
+
+    def keep(self) -> None:
+        """Remember the loops' counters and the loader's position as they are now."""
+        self._loops, self._position = self._trainer.fit_loop.state_dict(), self._loader.state_dict()
 
     def state_dict(self) -> dict[str, Any]:
         trainer = self._trainer
@@ -185,8 +202,8 @@ class _TrainerPart:
         trainer.lightning_module.on_save_checkpoint(module)
         return {
             "accumulate_grad_batches": trainer.accumulate_grad_batches,
-            "fit_loop": trainer.fit_loop.state_dict(),
-            "loader": self._loader.state_dict(),
+            "fit_loop": self._loops,
+            "loader": self._position,
             "callbacks": {key: each.state_dict() for key, each in self._callbacks().items()},
             "module": module,
             "datamodule": trainer.datamodule.state_dict() if trainer.datamodule is not None else {},

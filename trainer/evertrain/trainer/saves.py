@@ -10,7 +10,6 @@ Errors::
 from __future__ import annotations
 
 import json
-import tempfile
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -26,7 +25,7 @@ from evertrain.checkpoint.manifest import CheckpointManifest, RankRecord, sha256
 from evertrain.checkpoint.request import Abandon, CopyLayout, Ended, Persist, PiecePlace, Released, Save, Sealed
 from evertrain.checkpoint.writing import SaveFailed
 from evertrain.contract import wire
-from evertrain.contract.shared_memory import PREFIX, SHARED_MEMORY
+from evertrain.contract.shared_memory import CopiesFolder
 from evertrain.trainer.copies import Copies, Copy, Copying, Job
 from evertrain.trainer.layout import Layout, agree
 from evertrain.trainer.parts import Parts, State, address
@@ -107,9 +106,9 @@ class Saves:
     ) -> None:
         folder = whose.folder
         self._parts, self._peers, self._whose, self._clock = parts, peers, whose, clock
-        self._own_folder = not folder
-        self._folder = Path(folder) if folder else _temporary_folder()
-        self._link = SaverLink(self._folder, remove=self._own_folder)
+        self._own_folder = None if folder else CopiesFolder.of_its_own()
+        self._folder = Path(folder) if self._own_folder is None else self._own_folder.path
+        self._link = SaverLink(self._folder, remove=self._own_folder is not None)
         self._pieces: list[Piece] = []
         self._layout: Layout | None = None
         self._layouts = 0
@@ -346,6 +345,8 @@ class Saves:
         for hook in self._hooks:
             hook.remove()
         self._link.close(within_s=within_s)
+        if self._own_folder is not None:
+            self._own_folder.close(remove=False)  # the saver does, when it has done what it has
 
     def _listen(self, within_s: float) -> None:
         if not self._pending and (self._copies is None or not self._copies.busy):
@@ -381,14 +382,6 @@ class Saves:
         if step in self._pending:
             self._pending.discard(step)
             self._ended.append(Ended(step=step, failure=reason))
-
-
-def _temporary_folder() -> Path:
-    """In shared memory, where there is some."""
-    try:
-        return Path(tempfile.mkdtemp(prefix=PREFIX, dir=SHARED_MEMORY))
-    except OSError:
-        return Path(tempfile.mkdtemp(prefix=PREFIX))
 
 
 def _written_down(layout: Layout) -> CopyLayout:

@@ -230,6 +230,14 @@ def test_a_higher_number_of_an_older_run_is_neither_used_nor_counted_nor_removed
     assert [one.path.name.partition(".")[0] for one in now.sealed()] == ["step-400"]
 
 
+def test_newest_is_what_was_written_last_though_another_has_a_higher_number(script: Script) -> None:
+    shelf = script.shelf(keep_last=1)
+    shelf.seal(script.save(5000))
+    made = shelf.seal(script.save(300))  # the run went back
+    assert _newest(shelf) == "step-300"
+    assert [path.name.partition(".")[0] for path in shelf.expire([made])] == ["step-5000"]
+
+
 def test_what_was_saved_while_no_adapter_ran_is_the_runs_own(torch_script: Script) -> None:
     shelf = torch_script.shelf(run="r")
     shelf.begin()
