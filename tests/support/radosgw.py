@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import socket
 import subprocess
 import urllib.error
 import urllib.request
@@ -11,11 +13,11 @@ from typing import Final
 
 import pytest
 
-from support.etcd import free_ports
 from support.s3 import ACCESS_KEY, SECRET
 
 FSID: Final = "11111111-2222-3333-4444-555555555555"
 START_TRIES: Final = 120
+FIRST_PORT, LAST_PORT = 20_000, 32_000
 TOOLS: Final = ("ceph", "ceph-authtool", "ceph-mon", "ceph-osd", "monmaptool", "radosgw", "radosgw-admin")
 NEEDS_RADOSGW: Final = [
     pytest.mark.radosgw,
@@ -57,13 +59,31 @@ _CAPABILITIES: Final = {
 }
 
 
+def steady_ports(count: int) -> list[int]:
+    """Ports that nobody listens on, outside of those that connections get.
+
+    The gateway begins to listen seconds after it was given its port, and Ceph makes many connections meanwhile.
+    """
+    found: list[int] = []
+    start = FIRST_PORT + os.getpid() % (LAST_PORT - FIRST_PORT)
+    for port in (*range(start, LAST_PORT), *range(FIRST_PORT, start)):
+        try:
+            socket.create_server(("127.0.0.1", port)).close()
+        except OSError:
+            continue
+        found.append(port)
+        if len(found) == count:
+            return found
+    raise RuntimeError(f"no {count} ports are free from {FIRST_PORT} to {LAST_PORT}")
+
+
 class Radosgw:
     """Started when made, which takes some ten seconds; ends with :meth:`close`."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._processes: list[subprocess.Popen[bytes]] = []
-        mon, mon_old, self.port = free_ports(3)
+        mon, mon_old, self.port = steady_ports(3)
         self._conf = folder / "ceph.conf"
         self._conf.write_text(_CONF.format(fsid=FSID, folder=folder, mon=mon, mon_old=mon_old, port=self.port))
         try:

@@ -76,7 +76,7 @@ def train(folder: Path, shape: Shape, *, steps: int, save_at: int = 0) -> Seen:
     context.set_forkserver_preload([*PRELOAD, __name__])
     rendezvous = folder / f"rendezvous-{os.urandom(4).hex()}"
     ranks = [
-        context.Process(target=_work, args=(folder, shape, steps, save_at, rank, str(rendezvous)), daemon=True)
+        context.Process(target=_work, args=(folder, shape, (steps, save_at), rank, str(rendezvous)), daemon=True)
         for rank in range(shape.world_size)
     ]
     for process in ranks:
@@ -88,7 +88,8 @@ def train(folder: Path, shape: Shape, *, steps: int, save_at: int = 0) -> Seen:
     return Seen(**json.loads((folder / "seen.json").read_text()))
 
 
-def _work(folder: Path, shape: Shape, steps: int, save_at: int, rank: int, rendezvous: str) -> None:
+def _work(folder: Path, shape: Shape, span: tuple[int, int], rank: int, rendezvous: str) -> None:
+    steps, save_at = span
     warnings.simplefilter("ignore")  # torch's own, of its experimental parts
     os.environ.update(RANK=str(rank), WORLD_SIZE=str(shape.world_size), GLOO_SOCKET_IFNAME="lo")
     torch.set_num_threads(1)

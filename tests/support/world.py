@@ -417,8 +417,11 @@ class World(Engine):
             self.report(node)
         self.settle()
 
-    def refuse_checkpoint(self, name: str, *, job: str = "job", rotten: bool = True) -> None:
-        """A worker on the node finds the checkpoint of its order damaged; so do all others if it is ``rotten``."""
+    def refuse_checkpoint(self, name: str, *, job: str = "job", rotten: bool = True, path: str = "") -> None:
+        """A worker on the node finds a checkpoint damaged, that of its order unless ``path`` names another.
+
+        So do all others if it is ``rotten``.
+        """
         current, node = self.job(job), self.nodes[name]
         assert current.gang is not None
         if rotten:
@@ -428,7 +431,7 @@ class World(Engine):
             kind="refused",
             generation=status.generation,
             step=0,
-            path=current.gang.restore_path,
+            path=path or current.gang.restore_path,
             part="model.pt",
             reason="SHA-256 differs",
         )

@@ -30,13 +30,13 @@ from evertrain.contract.launch import (
     LauncherStatus,
     LaunchFile,
 )
-from evertrain.contract.shared_memory import CopiesFolder, NoSharedMemory
 from evertrain.launcher import children
 from evertrain.launcher.doors import AgentDoor, ProbePort, WorkerDoor
 from evertrain.launcher.failure import secret_values
 from evertrain.launcher.fence import Fence
 from evertrain.launcher.folder import Folder
 from evertrain.launcher.group import LocalGroup
+from evertrain.launcher.memory import Memory
 from evertrain.launcher.nursery import Nursery
 from evertrain.launcher.output import RankFiles
 from evertrain.launcher.policy import LauncherPolicy
@@ -60,16 +60,14 @@ class Launcher:
         self._folder, self._launch, self._policy, self._loop = folder, launch, policy, loop
         nproc, beacon = launch.spec.nproc_per_node, str(folder.beacon_socket)
         self._slots = ProgressSlots(nproc, timers=loop, gap_s=policy.progress_gap_s, hear=self.worker_said)
-        self._copies = _copies(launch.owner)
-        copies = "" if self._copies is None else str(self._copies.path)
-        environment = job_environ(launch, inherited=inherited, beacon=beacon, progress=self._slots.path, copies=copies)
-        self._secrets = secret_values(environment)
-        self._id = chance.token_hex(8)
+        self._memory = Memory(launch.owner)
+        environment = job_environ(launch, inherited=inherited, beacon=beacon, progress=self._slots.path)
+        environment |= self._memory.environ
+        self._secrets, self._id = secret_values(environment), chance.token_hex(8)
         self._fence = Fence(nproc)
         self._order: GangOrder | None = None
         self._ordered_at = time.monotonic()
-        self._stop_asked = False
-        self._turn = asyncio.Event()
+        self._stop_asked, self._turn = False, asyncio.Event()
         self._group: LocalGroup | None = None
         self._progress: GangProgress | None = None
         self._notices = Notices()
@@ -121,10 +119,8 @@ class Launcher:
             await self._group.end(0.0)
         self._nursery.close()
         await children.end_children(self._known, self._policy.gone_report_s)
-        for each in (self._agents, self._workers, self._probe, self._slots):
+        for each in (self._agents, self._workers, self._probe, self._slots, self._memory):
             each.close()
-        if self._copies is not None:
-            self._copies.close(remove=True)
 
     # What comes in: each only changes facts and wakes the loop.
 
@@ -332,12 +328,3 @@ def _refused_without_a_word(group: LocalGroup, place: GangPlace) -> CheckpointNo
     return CheckpointNotice(
         kind="refused", generation=group.generation, step=0, path=place.restore_path, reason=message
     )
-
-
-def _copies(owner: str) -> CopiesFolder | None:
-    """The folder for copies of the workers' state; without one, copies go with their worker."""
-    try:
-        return CopiesFolder.of_launcher(owner)
-    except NoSharedMemory as err:
-        log.warning("no copies in memory that outlive a worker: %s", err)
-        return None

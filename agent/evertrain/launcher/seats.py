@@ -60,12 +60,10 @@ def seat_at(place: GangPlace, local_rank: int, *, nproc: int) -> Seat:
     )
 
 
-def job_environ(
-    launch: LaunchFile, *, inherited: Mapping[str, str], beacon: str, progress: str, copies: str = ""
-) -> dict[str, str]:
+def job_environ(launch: LaunchFile, *, inherited: Mapping[str, str], beacon: str, progress: str) -> dict[str, str]:
     """What is the same for all workers of all generations; the spare imports under it, as a fresh worker would.
 
-    ``progress`` is the path of the progress slots, ``copies`` the folder in shared memory; or empty.
+    ``progress`` is the path of the progress slots, or empty.
     """
     spec = launch.spec
     result = {**inherited, **spec.env}
@@ -83,8 +81,6 @@ def job_environ(
         environ.OWNER: launch.owner,
         environ.CHECKPOINT_KEEP: str(spec.checkpoint.keep),
     }
-    if copies:
-        result[environ.COPIES] = copies
     if progress:
         result[environ.PROGRESS] = progress
     if spec.checkpoint.dir:

@@ -42,7 +42,10 @@ def test_two_ranks_killed_end_with_the_same_weights(tmp_path: Path) -> None:
     steps = ("--steps", "20", "--accumulate", "2")
     whole = run_example(SCRIPT, *steps, "--out", "whole", folder=tmp_path, ranks=2)
     run_example(SCRIPT, *steps, "--out", "cut", "--die-after", "13", folder=tmp_path, ranks=2, expect=1)
+    before = len(_read(tmp_path / "cut"))
     assert weights(run_example(SCRIPT, *steps, "--out", "cut", folder=tmp_path, ranks=2)) == weights(whole)
+    after = _read(tmp_path / "cut")[before:]
+    assert len(after) <= (20 - 10) * 8 + 4, "it went on from step 10, after the evaluation there"
 
 
 def test_another_world_size_goes_on_with_the_same_global_batch_and_is_refused_with_another(tmp_path: Path) -> None:

@@ -215,6 +215,23 @@ class TestDamage:
         assert world.checkpoint(10).state is CheckpointState.CORRUPT
         assert world.job().gang.restore_path == ""  # type: ignore[union-attr]
 
+    @pytest.mark.parametrize("outcome", [TaskOutcome.DONE, CORRUPT])
+    def test_a_verification_that_ends_after_others_decided_changes_nothing(self, outcome: TaskOutcome) -> None:
+        world = saving()
+        world.train(10, save=True)
+        world.busy = {"n1", "n2", "n3"}
+        world.train(20, save=True)
+        world.fail_worker("n2")
+        world.refuse_checkpoint("n1", rotten=False)
+        world.refuse_checkpoint("n2", rotten=False, path=world.checkpoint(20).path)
+        assert world.checkpoint(20).state is CheckpointState.CORRUPT
+        told = len(world.told)
+        world.finds["", world.checkpoint(20).path] = outcome
+        world.busy = set()
+        world.settle()
+        assert world.checkpoint(20).state is CheckpointState.CORRUPT
+        assert not [each.text for each in world.told[told:] if "step 20 " in each.text]
+
     def test_a_restore_that_worked_proves_it_and_clears_doubts(self) -> None:
         world = saving()
         world.train(10, save=True)

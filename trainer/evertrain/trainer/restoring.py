@@ -141,26 +141,26 @@ def _box(source: Source, place: str, found: Sequence[tuple[RankRecord, Entry]], 
             return result
         overlap = _overlap(entry, offsets, sizes)
         if overlap is not None:
-            _fill(source, record, entry, box, overlap, result)
+            result[_within(overlap, offsets)] = _rows(source, record, entry, overlap)
             covered += _volume(overlap[1])
     if covered != _volume(sizes):
         raise NotHere(f"{source.where} has {covered} of {_volume(sizes)} elements of {place}")
     return result
 
 
-def _fill(source: Source, record: RankRecord, entry: Entry, box: Box, overlap: Box, result: torch.Tensor) -> None:
-    """Copy the overlap of ``entry`` into ``result``. Rows are read whole: they are what lies in one piece."""
+def _rows(source: Source, record: RankRecord, entry: Entry, overlap: Box) -> torch.Tensor:
+    """The overlap's part of ``entry``. Rows are read whole: they are what lies in one piece."""
     low, edges = overlap
     row = entry.bytes // entry.sizes[0]
-    first_row = low[0] - entry.offsets[0]
     rows = torch.empty(edges[0] * row, dtype=torch.uint8)
-    source.read(record, entry, first_row * row, _bytes_of(rows))
+    source.read(record, entry, (low[0] - entry.offsets[0]) * row, _bytes_of(rows))
     have = rows.view(dtype_of(entry.dtype)).view(edges[0], *entry.sizes[1:])
-    inner = [
-        slice(at - off, at - off + edge) for at, off, edge in zip(low[1:], entry.offsets[1:], edges[1:], strict=True)
-    ]
-    target = tuple(slice(at - off, at - off + edge) for at, off, edge in zip(low, box[0], edges, strict=True))
-    result[target] = have[(slice(None), *inner)]
+    return have[(slice(None), *_within(overlap, entry.offsets)[1:])]
+
+
+def _within(overlap: Box, corner: tuple[int, ...]) -> tuple[slice, ...]:
+    """Where the overlap lies in a box with that first corner."""
+    return tuple(slice(at - off, at - off + edge) for at, off, edge in zip(overlap[0], corner, overlap[1], strict=True))
 
 
 def _overlap(entry: Entry, offsets: tuple[int, ...], sizes: tuple[int, ...]) -> Box | None:

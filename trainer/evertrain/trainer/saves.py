@@ -93,6 +93,75 @@ class _Under:
     """Whether a tensor changed before its copy was made; None: not looked yet."""
 
 
+class Given:
+    """Copies that were handed to the saver, and what became of them."""
+
+    def __init__(self, link: SaverLink) -> None:
+        self.link = link
+        self.copies: Copies | None = None
+        """Those of the present layout."""
+        self.pending: set[int] = set()
+        """Steps of saves whose end this rank will hear of."""
+        self._ended: list[Ended] = []
+        self._sealed = False
+        """A copy of the present layout is whole."""
+
+    def use(self, copies: Copies | None) -> None:
+        """The layout changed."""
+        self.copies, self._sealed = copies, False
+
+    @property
+    def busy(self) -> bool:
+        """The saver reads a copy."""
+        return self.copies is not None and self.copies.busy
+
+    def ended(self) -> list[Ended]:
+        """Saves that are over since the last call."""
+        found, self._ended = self._ended, []
+        return found
+
+    def fail(self, step: int, reason: str) -> None:
+        """The save of ``step`` is over without a word of the saver."""
+        if step in self.pending:
+            self.pending.discard(step)
+            self._ended.append(Ended(step=step, failure=reason))
+
+    def listen(self, within_s: float) -> None:
+        """Hear what the saver told since; wait for something, at most ``within_s``."""
+        if not self.pending and not self.busy:
+            return  # nothing is to be heard: most steps are between two saves
+        try:
+            replies = self.link.replies(within_s=within_s)
+        except SaverGone as err:
+            if self.copies is not None:
+                self.copies.release_all()
+            for step in sorted(self.pending):
+                self.fail(step, str(err))
+            return
+        for reply in replies:
+            match reply:
+                case Sealed(step=step, copy=path):
+                    self._seal(path, step)
+                case Released(copy=path):
+                    if (copy := self._copy(path)) is not None:
+                        copy.busy = False
+                case Ended():
+                    self.pending.discard(reply.step)
+                    self._ended.append(reply)
+
+    def _seal(self, path: str, step: int) -> None:
+        copy = self._copy(path)
+        if copy is None or self.copies is None:
+            return  # of an earlier layout
+        copy.step = step
+        if not self._sealed:
+            self._sealed = True
+            self.copies.remove_older()
+
+    def _copy(self, path: str) -> Copy | None:
+        return None if self.copies is None else self.copies.at(path)
+
+
 class Saves:
     """Of one generation on this rank. Methods named as collectives are called by all ranks in the same order."""
 
@@ -108,19 +177,13 @@ class Saves:
         self._parts, self._peers, self._whose, self._clock = parts, peers, whose, clock
         self._own_folder = None if folder else CopiesFolder.of_its_own()
         self._folder = Path(folder) if self._own_folder is None else self._own_folder.path
-        self._link = SaverLink(self._folder, remove=self._own_folder is not None)
+        self._given = Given(SaverLink(self._folder, remove=self._own_folder is not None))
         self._pieces: list[Piece] = []
         self._layout: Layout | None = None
         self._layouts = 0
-        self._copies: Copies | None = None
         self._under: _Under | None = None
         self._overlap = bool(parts.optimizers)
         self._hooks = [each.register_step_pre_hook(self._before_step) for each in parts.optimizers]
-        self._sealed = False
-        """A copy of the present layout is whole."""
-        self._ended: list[Ended] = []
-        self._pending: set[int] = set()
-        """Steps of saves whose end this rank will hear of."""
         self._last_s = clock()
         self.blocked_s = 0.0
         """What the last save cost the training loop."""
@@ -128,7 +191,7 @@ class Saves:
     def warm(self) -> None:
         """Start the saver: it takes longer to start than to save."""
         with suppress(SaverGone, OSError):  # the first save tells of it
-            self._link.start()
+            self._given.link.start()
 
     # -- a save begins
 
@@ -172,8 +235,8 @@ class Saves:
 
     def _start(self, target: Target, state: State, tensors: list[torch.Tensor]) -> None:
         assert self._layout is not None, "it was agreed on"
-        assert self._copies is not None, "they come with it"
-        copy = self._copies.free()
+        assert self._given.copies is not None, "they come with it"
+        copy = self._given.copies.free()
         assert copy is not None, "it was waited for"
         copy.begin()
         lasting = self._parts.lasting() if self._overlap else set()
@@ -186,7 +249,7 @@ class Saves:
         copy.busy = True
         self._under = _Under(target=target, copy=copy, copying=copying, state=state)
         if target.manifest is not None and self._hears:
-            self._pending.add(target.step)
+            self._given.pending.add(target.step)
 
     @property
     def _hears(self) -> bool:
@@ -195,16 +258,17 @@ class Saves:
     def _await_free_copy(self, patience_s: float) -> bool:
         """Whether there is one, or will be as soon as there is a layout."""
         until = self._clock() + patience_s
-        while self._copies is not None and self._copies.free() is None:
+        copies = self._given.copies
+        while copies is not None and copies.free() is None:
             if (left_s := until - self._clock()) <= 0:
                 return False
-            self._listen(left_s)
+            self._given.listen(left_s)
         return True
 
     def _reading(self) -> bool:
         """Whether the saver still reads a copy of the old layout."""
-        self._listen(0.0)
-        return self._copies is not None and self._copies.busy
+        self._given.listen(0.0)
+        return self._given.busy
 
     def _agree(self, pieces: list[Piece]) -> None:
         """Find a new layout and room for it. A collective. Raises :class:`SaveFailed` on all ranks alike."""
@@ -213,15 +277,15 @@ class Saves:
             self._layout, self._pieces = agree(self._peers, pieces, node=self._whose.node), pieces
             self._layouts += 1
             label = f"{self._whose.generation}-{self._layouts}"
-            self._sealed = False
-            self._copies = Copies(self._folder, self._peers.rank, self._layout, label=label)
+            self._given.use(Copies(self._folder, self._peers.rank, self._layout, label=label))
             self._layout_path.write_text(json.dumps(wire.to_dict(_written_down(self._layout))))
         except StateUnfit as err:
             trouble = str(err)
         except OSError as err:
             trouble = f"shared memory at {self._folder}: {err.strerror}"
         if self._peers.maxima([int(bool(trouble))])[0]:
-            self._layout, self._copies = None, None
+            self._layout = None
+            self._given.use(None)
             raise SaveFailed(self._first(trouble))
 
     @property
@@ -254,8 +318,8 @@ class Saves:
                     self._submit(under)
             except SaverGone as err:
                 under.copy.busy = False
-                self._fail(under.target.step, str(err))
-        self._listen(0.0)
+                self._given.fail(under.target.step, str(err))
+        self._given.listen(0.0)
 
     def _trouble_of(self, under: _Under) -> str:
         """What is wrong with the copy, which is over when this returns; empty: it is whole."""
@@ -285,7 +349,7 @@ class Saves:
             entries=(),
             values=values,
         )
-        self._link.save(
+        self._given.link.save(
             Save(
                 step=target.step,
                 copy=str(under.copy.path),
@@ -323,65 +387,30 @@ class Saves:
                 step=under.target.step,
                 reason=reason,
             )
-            self._link.abandon(abandon)
-        self._fail(under.target.step, f"rank {self._peers.rank}: {reason}")
+            self._given.link.abandon(abandon)
+        self._given.fail(under.target.step, f"rank {self._peers.rank}: {reason}")
 
     # -- a save ends
 
     def ended(self) -> list[Ended]:
         """Saves that are over since the last call, as far as this rank hears of them."""
-        found, self._ended = self._ended, []
-        return found
+        return self._given.ended()
 
     def finish(self, *, within_s: float) -> None:
         """Wait until the saver reads no copy, and the ends of all saves are known here; or until the time is over."""
         self.settle()
         until = self._clock() + within_s
-        while (self._pending or self._reading()) and (left_s := until - self._clock()) > 0:
-            self._listen(left_s)
+        while (self._given.pending or self._reading()) and (left_s := until - self._clock()) > 0:
+            self._given.listen(left_s)
 
     def close(self, *, within_s: float) -> None:
         """Let the saver end when it has done what it has."""
         for hook in self._hooks:
             hook.remove()
-        self._link.close(within_s=within_s)
+        self._given.link.close(within_s=within_s)
         if self._own_folder is not None:
             self._own_folder.close(remove=False)  # the saver does, when it has done what it has
-
-    def _listen(self, within_s: float) -> None:
-        if not self._pending and (self._copies is None or not self._copies.busy):
-            return  # nothing is to be heard: most steps are between two saves
-        try:
-            replies = self._link.replies(within_s=within_s)
-        except SaverGone as err:
-            if self._copies is not None:
-                self._copies.release_all()
-            for step in sorted(self._pending):
-                self._fail(step, str(err))
-            return
-        for reply in replies:
-            match reply:
-                case Sealed(step=step, copy=path):
-                    self._mark(path, step=step)
-                case Released(copy=path):
-                    self._mark(path, busy=False)
-                case Ended():
-                    self._pending.discard(reply.step)
-                    self._ended.append(reply)
-
-    def _mark(self, path: str, *, step: int | None = None, busy: bool | None = None) -> None:
-        copy = self._copies.at(path) if self._copies is not None else None
-        if copy is not None and self._copies is not None:
-            if step is not None and not self._sealed:
-                self._sealed = True
-                self._copies.remove_older()
-            copy.step = copy.step if step is None else step
-            copy.busy = copy.busy if busy is None else busy
-
-    def _fail(self, step: int, reason: str) -> None:
-        if step in self._pending:
-            self._pending.discard(step)
-            self._ended.append(Ended(step=step, failure=reason))
+            self._own_folder = None
 
 
 def _written_down(layout: Layout) -> CopyLayout:

@@ -208,7 +208,7 @@ class Session:
         if self._state is not None:
             self._state.open()  # for a script that saves but never restores
             self._tokens = self._state.tokens
-            self._schedule = self._state.schedule()
+            self._schedule = self._state.plan.schedule()
         return Cadence(step=self._step, now=self._clock())
 
     def _agreed(self, state: JobState, cadence: Cadence, wanted: bool, *, failed: bool) -> bool:

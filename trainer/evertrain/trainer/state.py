@@ -5,18 +5,14 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final, NoReturn
 
 import torch
 
-from evertrain.checkpoint import retention
-from evertrain.checkpoint.manifest import CheckpointManifest, CheckpointName
+from evertrain.checkpoint.manifest import CheckpointManifest
 from evertrain.checkpoint.request import Ended
-from evertrain.checkpoint.storage import open_storage
 from evertrain.checkpoint.storage.api import Unreachable
-from evertrain.checkpoint.writing import SaveFailed
+from evertrain.checkpoint.writing import Committed, SaveFailed
 from evertrain.contract import wire
 from evertrain.contract.beacon import (
     CheckpointCommitted,
@@ -29,13 +25,12 @@ from evertrain.contract.beacon import (
 )
 from evertrain.contract.exits import WorkerExit
 from evertrain.trainer import rng
-from evertrain.trainer.code import commit_of_script
 from evertrain.trainer.parts import Parts
 from evertrain.trainer.peers import Peers
+from evertrain.trainer.plan import Plan, made
 from evertrain.trainer.reporter import Reporter
 from evertrain.trainer.resume import Candidate, Refused, Resume, Resumed
 from evertrain.trainer.saves import Begun, Saves, Target, Whose
-from evertrain.trainer.schedule import AUTO_MTBF_S, Schedule
 from evertrain.trainer.settings import Settings
 
 REASON_CHARS_MAX: Final = 2000
@@ -46,25 +41,6 @@ COMMIT_S: Final = 600.0
 WITNESS_S: Final = 5.0
 
 log = logging.getLogger("evertrain.trainer")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
-    """What rank 0 found at the start, and all ranks go by."""
-
-    root: str
-    """Folder of the job's checkpoints; empty: nothing can be saved."""
-    generation: int
-    every_steps: int
-    every_s: float
-    auto_mtbf_s: float
-    """Choose the time between saves for failures so far apart; 0: do not."""
-    copy_every_steps: int
-    keep: int
-    seed: int
-    """Rank 0's torch seed at the first start of the job."""
-    candidates: tuple[Candidate, ...]
-    """Newest first."""
 
 
 class JobState:
@@ -94,7 +70,6 @@ class JobState:
         self._parent = Candidate(path="")
         self.persist_s = 0.0
         """How long the last save took until it was committed."""
-        self._code_commit = ""
         self._warned: set[str] = set()
 
     @property
@@ -113,7 +88,7 @@ class JobState:
         if self._plan is not None:
             return
         self.peers = Peers.connect(world_size_announced=self._settings.world_size)
-        mine = wire.to_dict(self._own_plan()) if self.peers.rank == 0 else None
+        mine = wire.to_dict(made(self._settings, warn=self._warn)) if self.peers.rank == 0 else None
         self._plan = wire.from_dict(Plan, self.peers.share(mine))
         self._seed = self._plan.seed
 
@@ -169,57 +144,7 @@ class JobState:
             self._warn(str(err))
             self.leave(WorkerExit.CHECKPOINT_UNREADABLE)
 
-    # -- opening: rank 0 looks at the storage for all
-
-    def _own_plan(self) -> Plan:
-        settings = self._settings
-        root = settings.checkpoint_root
-        self._code_commit = commit_of_script() if root else ""
-        found = self._prepare(root) if root else []
-        generation = settings.generation
-        if settings.managed:
-            path = settings.restore_path
-            candidates = [Candidate(path=path, digest=settings.restore_digest)] if path else []
-        else:
-            # Nobody hands out generations here; a new one keeps this run's names apart from those before.
-            generation = max([generation, *(name.generation + 1 for name in found)])
-            candidates = [Candidate(path=f"{root}/{name}") for name in reversed(found)]
-        return Plan(
-            root=root,
-            generation=generation,
-            every_steps=settings.checkpoint_every_steps,
-            every_s=settings.checkpoint_every_s,
-            auto_mtbf_s=(settings.mtbf_s or AUTO_MTBF_S) if settings.checkpoint_auto else 0.0,
-            copy_every_steps=settings.copy_every_steps,
-            keep=settings.checkpoint_keep,
-            seed=torch.initial_seed() >> 1,  # 63 bits, which every reader of JSON keeps whole
-            candidates=tuple(candidates),
-        )
-
-    def _prepare(self, root: str) -> list[CheckpointName]:
-        try:
-            if "://" not in root:
-                Path(root).parent.mkdir(parents=True, exist_ok=True)
-            storage = open_storage(root)
-            found = retention.complete(storage)
-            newest = max((name.generation for name in found), default=0)
-            retention.sweep(storage, generation=self._settings.generation if self._settings.managed else newest + 1)
-        except OSError as err:  # training can start without it; every save will say so again
-            self._warn(f"checkpoint directory {root}: {err.strerror or err}")
-            return []
-        return found
-
     # -- saving
-
-    def schedule(self) -> Schedule:
-        """When saves are due, as the ranks agreed."""
-        plan = self.plan
-        return Schedule(
-            every_steps=plan.every_steps,
-            every_s=plan.every_s,
-            auto_mtbf_s=plan.auto_mtbf_s,
-            copy_every_steps=plan.copy_every_steps,
-        )
 
     @property
     def blocked_s(self) -> float:
@@ -329,7 +254,7 @@ class JobState:
             world_size=self.peers.world_size,
             torch_version=str(torch.__version__),
             saved_at=time.time(),
-            code_commit=self._code_commit,
+            code_commit=self.plan.code_commit,
             config_sha256=self._parts.config_sha256,
             dataset_sha256=self._parts.dataset_sha256,
             parent_path=self._parent.path,
@@ -346,17 +271,7 @@ class JobState:
             self._parent = Candidate(path=each.committed.path, digest=each.committed.digest)
             self.persist_s = each.persist_s
             if self._settings.witness:
-                self._reporter.report(
-                    CheckpointCommitted(
-                        step=each.step,
-                        path=each.committed.path,
-                        digest=each.committed.digest,
-                        bytes_total=each.committed.bytes_total,
-                        world_size=self.peers.world_size,
-                        save_s=each.persist_s,
-                        reshardable=not self._parts.per_rank,
-                    )
-                )
+                self._reporter.report(_told(each, each.committed, self.peers.world_size, self._parts))
         return failed
 
     def _tell_failure(self, step: int, reason: str) -> None:
@@ -372,6 +287,18 @@ class JobState:
         if self.peers.rank == 0 and text not in self._warned:
             self._warned.add(text)
             log.warning("%s", text)
+
+
+def _told(ended: Ended, committed: Committed, world_size: int, parts: Parts) -> CheckpointCommitted:
+    return CheckpointCommitted(
+        step=ended.step,
+        path=committed.path,
+        digest=committed.digest,
+        bytes_total=committed.bytes_total,
+        world_size=world_size,
+        save_s=ended.persist_s,
+        reshardable=not parts.per_rank,
+    )
 
 
 def _sayable(text: str) -> str:

@@ -72,6 +72,8 @@ def _with(job: Job, before: Checkpoint, after: Checkpoint) -> Job:
 
 
 def _verified(draft: Draft, job: Job, checkpoint: Checkpoint, task: Task, result: TaskResult) -> Job:
+    if checkpoint.state is CheckpointState.CORRUPT:  # two others decided meanwhile
+        return _with(job, checkpoint, replace(checkpoint, asked=False))
     match result.outcome:
         case TaskOutcome.DONE:
             return _sound(draft, job, checkpoint, task, result)
