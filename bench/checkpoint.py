@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import importlib
 import json
 import os
 import shutil
@@ -167,7 +168,7 @@ class Dcp:
     """torch.distributed.checkpoint; ``how`` is one of "", "thread", "process" and "stager"."""
 
     def __init__(self, loop: Loop, folder: Path, how: str) -> None:
-        import torch.distributed as dist
+        dist: Any = importlib.import_module("torch.distributed")
 
         store = dist.FileStore(str(folder / "store"), 1)
         dist.init_process_group("gloo", store=store, rank=0, world_size=1)
@@ -182,7 +183,7 @@ class Dcp:
             self._staging = None
 
     def after_step(self, step: int, save: bool) -> None:
-        import torch.distributed.checkpoint as dcp
+        dcp: Any = importlib.import_module("torch.distributed.checkpoint")
         from torch.distributed.checkpoint.state_dict_saver import AsyncCheckpointerType
 
         if not save:
@@ -197,7 +198,7 @@ class Dcp:
             self._future = dcp.async_save(self._loop.state(), checkpoint_id=path, async_checkpointer_type=kind)
 
     def _save_staged(self, path: str) -> None:
-        import torch.distributed.checkpoint as dcp
+        dcp: Any = importlib.import_module("torch.distributed.checkpoint")
         from torch.distributed.checkpoint.staging import DefaultStager, StagingOptions
         from torch.distributed.checkpoint.state_dict_saver import AsyncCheckpointerType
 
@@ -228,7 +229,7 @@ class Dlrover:
     """DLRover's flash checkpoint: a copy into shared memory while the loop stands still, a process that writes it."""
 
     def __init__(self, loop: Loop, folder: Path) -> None:
-        import torch.distributed as dist
+        dist: Any = importlib.import_module("torch.distributed")
 
         sys.path.append(os.environ.get(DLROVER_PATH, ""))
         from dlrover.trainer.torch.flash_checkpoint.ddp import DdpCheckpointer  # type: ignore[import-not-found]

@@ -295,7 +295,5 @@ VERBS = (
         "The checkpoint storage; tears-next: the next save looks done and is torn.",
         _storage,
     ),
-    Verb(
-        "spoil newest | STEP JOB rotten | torn | missing | gone | whole", "Damage a checkpoint; or mend it.", _spoil
-    ),
+    Verb("spoil newest | STEP JOB rotten | torn | missing | gone | whole", "Damage a checkpoint; or mend it.", _spoil),
 )
