@@ -230,7 +230,7 @@ class TestDamage:
         world.busy = set()
         world.settle()
         assert world.checkpoint(20).state is CheckpointState.CORRUPT
-        assert not [each.text for each in world.told[told:] if "step 20 " in each.text]
+        assert not [each.text for each in world.told[told:] if "of step 20" in each.text]
 
     def test_a_restore_that_worked_proves_it_and_clears_doubts(self) -> None:
         world = saving()
