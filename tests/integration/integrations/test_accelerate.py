@@ -14,7 +14,11 @@ from evertrain.integrations.accelerate import Run
 from evertrain.integrations.not_exact import NotExact
 from support.examples import KILLED, run_example, weights, yielded
 
-pytestmark = pytest.mark.torch
+pytestmark = [
+    pytest.mark.frameworks,
+    pytest.mark.torch,
+    pytest.mark.timeout(300),
+]  # processes that import much, several for each test
 
 SCRIPT = "accelerate/train.py"
 PER_EPOCH = 36

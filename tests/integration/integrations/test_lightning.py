@@ -15,7 +15,11 @@ from evertrain.integrations.not_exact import NotExact
 from evertrain.trainer.data import ElasticSampler
 from support.examples import KILLED, run_example, weights, yielded
 
-pytestmark = pytest.mark.torch
+pytestmark = [
+    pytest.mark.frameworks,
+    pytest.mark.torch,
+    pytest.mark.timeout(300),
+]  # processes that import much, several for each test
 
 SCRIPT = "lightning/train.py"
 PER_EPOCH, BATCH = 33, 16

@@ -20,7 +20,7 @@ from support.beacon_listener import BeaconListener, wire_type
 from support.examples import EXAMPLES, LIMIT_S, weights
 from support.files import appeared
 
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.timeout(300)]  # processes that import much, several for each test
 
 COMMAND = (sys.executable, "-m", "evertrain.integrations.adapter")
 PATTERN = ("--pattern", "out/step-{step}.pt")
