@@ -68,6 +68,9 @@ def test_with_auto_the_distance_follows_the_cost_and_the_failures_within_bounds(
     assert often.every_s == AUTO_S_MIN
     often.learn(blocked_s=0.0, persist_s=300.0)
     assert often.every_s >= 600.0, "never closer than the saver can follow"
+    bounded = made(every_s=60.0, auto_mtbf_s=7 * 86_400.0)
+    bounded.learn(blocked_s=0.5, persist_s=10.0)
+    assert bounded.every_s == 60.0, "a person said at least so often"
     fixed = made(every_s=60.0)
     fixed.learn(blocked_s=100.0, persist_s=100.0)
     assert fixed.every_s == 60.0

@@ -23,10 +23,13 @@ class Schedule:
     """Of one rank."""
 
     def __init__(self, *, every_steps: int, every_s: float, auto_mtbf_s: float, copy_every_steps: int) -> None:
-        """``auto_mtbf_s``: choose the time between saves by what they cost, for failures so far apart; 0: do not."""
+        """``auto_mtbf_s``: choose the time between saves by what they cost, for failures so far apart; 0: do not.
+
+        With both, ``every_s`` is the longest that may be chosen.
+        """
         self._every_steps, self._copy_every_steps = every_steps, copy_every_steps
-        self._auto_mtbf_s = auto_mtbf_s
-        self.every_s = every_s or (AUTO_S_MIN if auto_mtbf_s else 0.0)
+        self._auto_mtbf_s, self._auto_s_max = auto_mtbf_s, every_s or AUTO_S_MAX
+        self.every_s = min(AUTO_S_MIN, self._auto_s_max) if auto_mtbf_s else every_s
         """Seconds between two saves; 0: time leads to none."""
         self._saved_at: float | None = None
         self._waits = False
@@ -80,4 +83,4 @@ class Schedule:
         """What a save cost. With ``auto`` it moves the next ones: never closer than a saver can follow."""
         if self._auto_mtbf_s:
             best_s = interval_s(blocked_s + PERSIST_SHARE * persist_s, self._auto_mtbf_s)
-            self.every_s = min(max(best_s, 2 * persist_s, AUTO_S_MIN), AUTO_S_MAX)
+            self.every_s = min(max(best_s, 2 * persist_s, AUTO_S_MIN), self._auto_s_max)
