@@ -45,6 +45,8 @@ class Scenario:
     every: int = 4
     keep: int = 3
     env: dict[str, str] = field(default_factory=dict)
+    apart: bool = False
+    """Each rank is a node of its own, with its own memory."""
     flush_every: int = 0
     """Wait for what is under way after every so many steps; 0: after those that are saved."""
     die_after: int = 0
@@ -137,6 +139,10 @@ def _work(scenario: Scenario, rank: int, rendezvous: str) -> None:
     os.environ["EVERTRAIN_CHECKPOINT_EVERY_STEPS"] = str(scenario.every)
     os.environ["EVERTRAIN_CHECKPOINT_KEEP"] = str(scenario.keep)
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+    if scenario.apart:
+        os.environ["GROUP_RANK"] = str(rank)
+        os.environ["EVERTRAIN_COPIES"] += f"/{rank}"
+        Path(os.environ["EVERTRAIN_COPIES"]).mkdir(exist_ok=True)
     torch.set_num_threads(1)
     if scenario.world_size > 1:
         dist.init_process_group("gloo", init_method=f"file://{rendezvous}", rank=rank, world_size=scenario.world_size)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -55,6 +56,20 @@ def test_the_newest_copy_that_all_ranks_have_is_restored_bitwise(
     assert resumed.start == 7, "storage has step 4"
     assert resumed.weights_sha256 == undisturbed().weights_sha256
     assert resumed.draws == undisturbed().draws
+
+
+def test_nodes_restore_each_from_its_own_memory(gang: Scenario, undisturbed: Callable[[], Outcome]) -> None:
+    assert run(gang.but(die_after=7, flush_every=1, apart=True)) == [KILLED] * 2
+    assert run(gang.but(apart=True)) == [0, 0]
+    assert outcome(gang).start == outcome(gang, 1).start == 7
+    assert outcome(gang).weights_sha256 == outcome(gang, 1).weights_sha256 == undisturbed().weights_sha256
+
+
+def test_a_node_that_is_new_makes_all_restore_from_storage(gang: Scenario, copies: Path) -> None:
+    assert run(gang.but(die_after=7, flush_every=1, apart=True)) == [KILLED] * 2
+    shutil.rmtree(copies / "1")
+    assert run(gang.but(apart=True)) == [0, 0]
+    assert outcome(gang).start == 4
 
 
 def test_a_copy_that_rotted_is_not_restored_and_an_older_one_is(

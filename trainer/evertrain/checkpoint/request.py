@@ -66,7 +66,7 @@ class Save:
     layout: str
     """The file with its :class:`CopyLayout`."""
     record: RankRecord
-    """Without entries."""
+    """Without entries, and with all values: a node's memory has to do without the others."""
     world_size: int
     """Ranks that copy at this moment."""
     alike: Mapping[str, str] = field(default_factory=dict)

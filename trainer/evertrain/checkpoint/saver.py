@@ -29,6 +29,7 @@ from evertrain.checkpoint.manifest import (
     MANIFEST_NAME,
     CheckpointManifest,
     Entry,
+    RankRecord,
     VerificationFailed,
     decode_manifest,
     padded,
@@ -122,7 +123,7 @@ class Saver:
     def _persist(self, request: Save, how: Persist, regions: list[Region]) -> Committed | None:
         storage, rank = open_storage(how.root), request.record.rank
         try:
-            shard = write_shard(storage, how.folder, request.record, regions)
+            shard = write_shard(storage, how.folder, _stored(request), regions)
             note = Note(rank=rank, shard=shard, alike=request.alike)
         except StorageError as err:
             note = Note(rank=rank, failure=f"rank {rank}: {err}")
@@ -164,6 +165,14 @@ class Saver:
         if path not in self._layouts:
             self._layouts = {path: wire.from_dict(CopyLayout, json.loads(Path(path).read_bytes()))}
         return self._layouts[path]
+
+
+def _stored(request: Save) -> RankRecord:
+    """The record for storage: what all ranks hold alike is in that of rank 0 alone."""
+    record = request.record
+    if record.rank == 0:
+        return record
+    return replace(record, values={part: text for part, text in record.values.items() if part not in request.alike})
 
 
 def _mapped(path: str, size: int) -> memoryview:

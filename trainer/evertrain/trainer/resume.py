@@ -22,7 +22,7 @@ from evertrain.trainer import rng
 from evertrain.trainer.parts import LOOP, RNG, Parts, own_name
 from evertrain.trainer.peers import Message, Peers
 from evertrain.trainer.plain import rebuild
-from evertrain.trainer.restoring import Gathered, NotHere, Source, gather
+from evertrain.trainer.restoring import Gathered, NotHere, Source, gather, values_of
 from evertrain.trainer.sources import MemorySource, Moment, StorageSource, in_memory
 
 
@@ -105,6 +105,8 @@ class Resume:
 
     def _suffices(self, source: MemorySource) -> bool:
         if source.world_size != self._peers.world_size:
+            return False
+        if LOOP not in values_of(source.records, self._peers.rank):
             return False
         try:
             gather(_Unread(source), rank=self._peers.rank, templates=self._parts.templates())

@@ -336,8 +336,6 @@ class Saves:
         target, rank = under.target, self._peers.rank
         values = dict(under.state.values)
         alike = {part: sha256(text.encode()) for part, text in values.items() if part not in under.state.own}
-        if rank != 0:
-            values = {part: text for part, text in values.items() if part in under.state.own}
         assert self._layout is not None, "a copy was made with it"
         record = RankRecord(
             job=self._whose.job,
