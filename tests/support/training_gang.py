@@ -12,12 +12,12 @@ import resource
 import shutil
 import signal
 import warnings
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
+import psutil
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -201,10 +201,11 @@ def _train(scenario: Scenario, rank: int) -> None:
             random.random()
             if step + 1 == scenario.remove_after and rank == 0:
                 shutil.rmtree(scenario.checkpoints)
-            with _disk_full(scenario, step + 1):
-                job.step_done(step + 1, loss=loss, tokens=BATCH)
-                if (step + 1) % (scenario.flush_every or scenario.every) == 0:
-                    job.flush()  # steps of a millisecond are sooner over than a save
+            if step + 1 in scenario.disk_full:
+                _limit_saver(scenario.file_bytes_max if step + 1 == scenario.disk_full[0] else resource.RLIM_INFINITY)
+            job.step_done(step + 1, loss=loss, tokens=BATCH)
+            if (step + 1) % (scenario.flush_every or scenario.every) == 0:
+                job.flush()  # steps of a millisecond are sooner over than a save
             if step + 1 == scenario.die_after:
                 os.kill(os.getpid(), signal.SIGKILL)
         _write_outcome(scenario, rank, model, start=start, generation=job.generation, heard=heard, tokens=job.tokens)
@@ -248,27 +249,10 @@ class _Heard(logging.Handler):
         self.texts.append(record.getMessage())
 
 
-class _FileLimit(AbstractContextManager[None]):
+def _limit_saver(bytes_max: int) -> None:
     """The saver's files may not grow beyond ``bytes_max``: what a full disk looks like to a writer."""
-
-    def __init__(self, bytes_max: int) -> None:
-        self._bytes_max = bytes_max
-
-    def __enter__(self) -> None:
-        self._limit(self._bytes_max)
-
-    def __exit__(self, *_error: object) -> None:
-        self._limit(resource.RLIM_INFINITY)
-
-    def _limit(self, bytes_max: int) -> None:
-        for child in Path("/proc/self/task").glob("*/children"):
-            for pid in child.read_text().split():
-                resource.prlimit(int(pid), resource.RLIMIT_FSIZE, (bytes_max, resource.RLIM_INFINITY))
-
-
-def _disk_full(scenario: Scenario, step: int) -> AbstractContextManager[None]:
-    full = step in range(*scenario.disk_full)
-    return _FileLimit(scenario.file_bytes_max) if full else nullcontext()
+    for child in psutil.Process().children():  # /proc/self/task/*/children may miss some while threads come and go
+        resource.prlimit(child.pid, resource.RLIMIT_FSIZE, (bytes_max, resource.RLIM_INFINITY))
 
 
 def _write_outcome(

@@ -70,6 +70,14 @@ def test_sweeping_spares_checkpoints_strangers_and_what_a_newer_generation_write
     assert sorted(p.name for p in tmp_path.iterdir()) == ["notes", "step-000000005-g1", "step-000000010-g3"]
 
 
+def test_what_a_generation_began_before_a_commit_and_gave_up_goes(tmp_path: Path) -> None:
+    for entry in ("step-000000005-g1", "step-000000005-g2", "step-000000010-g2", "step-000000030-g2"):
+        (tmp_path / entry).mkdir()
+    (tmp_path / "step-000000005-g2" / "manifest.json").write_text("{}")
+    retention.sweep_before(open_storage(str(tmp_path)), CheckpointName(generation=2, step=20))
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["step-000000005-g1", "step-000000005-g2", "step-000000030-g2"]
+
+
 def test_only_folders_with_a_manifest_count_as_complete_and_removal_leaves_nothing(tmp_path: Path) -> None:
     for entry in ("step-000000005-g1", "step-000000007-g1"):
         (tmp_path / entry).mkdir()

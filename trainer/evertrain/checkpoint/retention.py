@@ -48,6 +48,14 @@ def sweep(storage: Storage, *, generation: int) -> None:
             storage.remove(str(name))
 
 
+def sweep_before(storage: Storage, committed: CheckpointName) -> None:
+    """Delete what this generation began before ``committed`` and never committed. Raises :class:`StorageError`."""
+    for name in _all(storage):
+        earlier = name.generation == committed.generation and name.step < committed.step
+        if earlier and MANIFEST_NAME not in storage.list(str(name)):
+            storage.remove(str(name))
+
+
 def _all(storage: Storage) -> list[CheckpointName]:
     names = (CheckpointName.parse(entry) for entry in storage.list(""))
     return sorted(name for name in names if name is not None)

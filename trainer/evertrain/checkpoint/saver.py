@@ -56,7 +56,8 @@ from evertrain.checkpoint.writing import (
     SaveFailed,
     commit,
     digests_of,
-    has_note,
+    give_up,
+    is_given_up,
     leave_note,
     write_shard,
 )
@@ -128,9 +129,9 @@ class Saver:
         except StorageError as err:
             note = Note(rank=rank, failure=f"rank {rank}: {err}")
         leave_note(storage, how.folder, note)
-        return self._end(storage, how, rank)
+        return self._end(storage, how)
 
-    def _end(self, storage: Storage, how: Persist, rank: int) -> Committed | None:
+    def _end(self, storage: Storage, how: Persist) -> Committed | None:
         if how.draft is not None:
             draft, parent = how.draft, _manifest_at(storage, how.parent)
             if self._last is not None:
@@ -141,13 +142,16 @@ class Saver:
                 committed = commit(storage, how.folder, draft, deadline_s=how.deadline_s, parent=parent)
             except SaveFailed:
                 with suppress(StorageError):
-                    storage.remove(how.folder)  # what others still write there is swept by the next generation
+                    give_up(storage, how.folder)
                 raise
             self._last = committed
+            # All ranks have written this one, so nobody writes at an earlier one any more.
+            with suppress(StorageError):
+                retention.sweep_before(storage, draft.name)
             if how.keep:
                 self._retain(storage, how)
             return committed
-        return _await_commit(storage, how, rank) if how.watches else None
+        return _await_commit(storage, how) if how.watches else None
 
     def _retain(self, storage: Storage, how: Persist) -> None:
         """Old ones that cannot be deleted are no reason to call the save a failure: the next one tries again."""
@@ -202,16 +206,15 @@ def _entries(view: memoryview, layout: CopyLayout, hash_name: str) -> list[Entry
     ]
 
 
-def _await_commit(storage: Storage, how: Persist, rank: int) -> Committed | None:
+def _await_commit(storage: Storage, how: Persist) -> Committed | None:
     """What the committer committed, for whoever bears witness; None: it gave up, or has not within the deadline."""
     until = time.monotonic() + how.deadline_s
     while time.monotonic() < until:
-        waits = has_note(storage, how.folder, rank)  # looked at first: a commit takes the notes away, too
         with suppress(Missing):
             data = storage.read(f"{how.folder}/{MANIFEST_NAME}", bytes_max=MANIFEST_BYTES_MAX)
             path = f"{storage.url.rstrip('/')}/{how.folder}"
             return Committed(path=path, digest=sha256(data), bytes_total=decode_manifest(data).bytes_total)
-        if not waits:
+        if is_given_up(storage, how.folder):
             raise SaveFailed("rank 0 gave it up; its log says why")
         time.sleep(POLL_S)
     return None

@@ -37,6 +37,8 @@ from evertrain.checkpoint.storage.api import Missing, Storage, StorageError
 from evertrain.contract.wire import from_dict, to_dict
 
 NOTE_BYTES_MAX: Final = 1 << 20
+GIVEN_UP: Final = "given-up"
+"""In the folder of a save that failed."""
 POLL_FIRST_S: Final = 0.005
 POLL_MAX_S: Final = 0.5
 
@@ -104,9 +106,20 @@ def leave_note(storage: Storage, folder: str, note: Note) -> None:
     storage.create(f"{folder}/{_note_name(note.rank)}", json.dumps(to_dict(note)).encode())
 
 
-def has_note(storage: Storage, folder: str, rank: int) -> bool:
-    """Whether the rank's note is still there: it is until the save is over. Raises :class:`StorageError`."""
-    return _note_name(rank) in storage.list(folder)
+def give_up(storage: Storage, folder: str) -> None:
+    """Tell those who watch that nothing will be committed here. What is there goes; what still comes is swept later.
+
+    Raises :class:`StorageError`.
+    """
+    storage.create(f"{folder}/{GIVEN_UP}", b"")  # first: others may still write, and a folder in use may not go
+    for name in storage.list(folder):
+        if name != GIVEN_UP:
+            storage.remove(f"{folder}/{name}")
+
+
+def is_given_up(storage: Storage, folder: str) -> bool:
+    """Whether the committer has given this save up. Raises :class:`StorageError`."""
+    return GIVEN_UP in storage.list(folder)
 
 
 def commit(
