@@ -149,7 +149,9 @@ class Copying:
         _copy_all([pair for pair in now if not pair[0].source.is_cuda])
         hosts = [pair for pair in later if not pair[0].source.is_cuda]
         if hosts:
-            self._thread = threading.Thread(target=self._run, args=(hosts,), name="copy", daemon=True)
+            # Not a daemon: the interpreter waits for it at its end. A daemon thread that comes back from torch then is
+            # ended in the middle of C++ code, which aborts the process.
+            self._thread = threading.Thread(target=self._run, args=(hosts,), name="copy")
             self._thread.start()
 
     def _start_device(self, now: list[Pair], later: list[Pair]) -> None:
