@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final
 
 from evertrain.checkpoint.manifest import CheckpointManifest, RankRecord
 from evertrain.checkpoint.writing import Committed
-
-PREFIX: Final = "copy"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
