@@ -16,6 +16,7 @@ from typing import Protocol
 import torch
 
 from evertrain.checkpoint.manifest import Entry, RankRecord, VerificationFailed, record_name
+from evertrain.trainer.parts import is_own, own_name
 from evertrain.trainer.pieces import Box, dtype_of, local_part
 from evertrain.trainer.plain import places
 
@@ -58,7 +59,7 @@ def values_of(records: Sequence[RankRecord], rank: int) -> dict[str, str]:
     found: dict[str, str] = {}
     for record in records:
         for part, text in record.values.items():
-            if "@" not in part or part.endswith(f"@{rank:05d}"):
+            if not is_own(part) or part == own_name(part.partition("@")[0], rank):
                 found[part] = text
     return found
 
