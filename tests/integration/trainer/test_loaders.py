@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import random
-from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
 import pytest
-import torch
 from torch.utils.data import DataLoader
 
-from evertrain.trainer.data import ElasticSampler, ElasticShards, SampleRef, SeededDataset, ShardOrder
+from evertrain.trainer.data import ElasticSampler, ElasticShards, SampleRef, ShardOrder
 from evertrain.trainer.data.shard_loading import ShardBatch, ShardBatches
+from support.loaders import BATCH, COUNTS, LENGTH, STOP, decode, loader, read, server
 
 stateful_dataloader = pytest.importorskip("torchdata.stateful_dataloader")
 StatefulDataLoader: Any = stateful_dataloader.StatefulDataLoader
@@ -22,78 +20,47 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:'set_vital' is deprecated:UserWarning"),  # torchdata 0.11 with torch 2.13
 ]
 
-LENGTH, BATCH, STOP = 200, 8, 60
-COUNTS = (5, 8, 3, 9, 4, 7, 6, 2)
 WORKERS = pytest.mark.parametrize("workers", [0, 2])
-
-
-class _Noisy:
-    """Augments at random."""
-
-    def __len__(self) -> int:
-        return LENGTH
-
-    def __getitem__(self, index: int) -> tuple[int, float, float]:
-        return index, random.random(), float(torch.rand(()))
-
-
-def _same(batch: list[Any]) -> list[Any]:
-    return batch
-
-
-def _loader(kind: Any, start: int, workers: int, *, rank: int = 0, world_size: int = 2) -> Any:
-    sampler = ElasticSampler(LENGTH, BATCH, seed=6, rank=rank, world_size=world_size)
-    batches = sampler.batches(start, STOP, refs=True)
-    dataset = SeededDataset(_Noisy(), seed=6)
-    return kind(dataset, batch_sampler=batches, num_workers=workers, collate_fn=_same)
 
 
 @WORKERS
 @pytest.mark.parametrize("kind", [DataLoader, StatefulDataLoader])
 def test_a_loader_made_at_the_restored_step_gives_the_rest_with_the_same_augmentation(kind: Any, workers: int) -> None:
-    whole = list(_loader(kind, 0, 0))
+    whole = list(loader(kind, 0, 0))
     assert len(whole) == STOP
-    assert list(_loader(kind, 33, workers)) == whole[33:]
+    assert list(loader(kind, 33, workers)) == whole[33:]
 
 
 @WORKERS
 def test_a_stateful_loader_goes_on_where_it_was_saved_whatever_it_had_fetched_ahead(workers: int) -> None:
-    whole = list(_loader(StatefulDataLoader, 0, 0))
-    loader = _loader(StatefulDataLoader, 0, workers)
-    iterator = iter(loader)
+    whole = list(loader(StatefulDataLoader, 0, 0))
+    saved = loader(StatefulDataLoader, 0, workers)
+    iterator = iter(saved)
     assert list(islice(iterator, 21)) == whole[:21]
-    state = loader.state_dict()
+    state = saved.state_dict()
     list(islice(iterator, 5))  # trained on, and lost
-    del iterator, loader
-    resumed = _loader(StatefulDataLoader, 0, workers)
+    del iterator, saved
+    resumed = loader(StatefulDataLoader, 0, workers)
     resumed.load_state_dict(state)
     assert list(resumed) == whole[21:]
 
 
 @WORKERS
 def test_a_stateful_loaders_state_is_a_position_and_does_not_add_to_a_start_that_was_given(workers: int) -> None:
-    loader = _loader(StatefulDataLoader, 0, workers)
-    whole = list(_loader(StatefulDataLoader, 0, 0))
-    next(islice(iter(loader), 20, None))
-    state = loader.state_dict()
-    resumed = _loader(StatefulDataLoader, 21, workers)
+    saved = loader(StatefulDataLoader, 0, workers)
+    whole = list(loader(StatefulDataLoader, 0, 0))
+    next(islice(iter(saved), 20, None))
+    state = saved.state_dict()
+    resumed = loader(StatefulDataLoader, 21, workers)
     resumed.load_state_dict(state)
     assert list(resumed) == whole[21:]
 
 
 def test_all_ranks_of_another_world_size_augment_the_same_samples_alike() -> None:
-    two = [list(_loader(DataLoader, 40, 0, rank=rank, world_size=2)) for rank in range(2)]
-    three = [list(_loader(DataLoader, 40, 2, rank=rank, world_size=3)) for rank in range(3)]
+    two = [list(loader(DataLoader, 40, 0, rank=rank, world_size=2)) for rank in range(2)]
+    three = [list(loader(DataLoader, 40, 2, rank=rank, world_size=3)) for rank in range(3)]
     for step in range(STOP - 40):
         assert [item for rank in two for item in rank[step]] == [item for rank in three for item in rank[step]]
-
-
-def _read(shard: int, start: int) -> Iterator[tuple[int, int]]:
-    return ((shard, sample) for sample in range(start, COUNTS[shard]))
-
-
-def _decode(value: tuple[int, int]) -> tuple[int, int, float]:
-    return (*value, random.random())
 
 
 @pytest.mark.parametrize("workers", [0, 1, 2])
@@ -102,8 +69,8 @@ def test_shards_come_in_the_order_of_their_steps_from_any_number_of_workers(work
 
     def loaded(start: int, workers: int) -> list[ShardBatch]:
         shards = ElasticShards(order, rank=1, world_size=2)
-        batches = ShardBatches(shards, _read, start=start, stop=20, decode=_decode)
-        return list(DataLoader(batches, batch_size=None, num_workers=workers))
+        batches = ShardBatches(shards, read, start=start, stop=20, decode=decode)
+        return list(DataLoader(batches, batch_size=None, **server(workers)))
 
     whole = loaded(0, 0)
     assert [batch.step for batch in whole] == list(range(20))
