@@ -28,7 +28,7 @@ SAMPLES = NUMBERS * DIFFERENCES
 WIDTH, LAYERS, HEADS = 48, 2, 4
 GLOBAL_BATCH = 48
 MICROBATCHES = 12
-"""Of every step, on however many workers: so there can be up to 12."""
+"""Of every step, on however many workers: so there can be up to 12. A job's specification may say another number."""
 SEED = 23
 
 
@@ -66,7 +66,8 @@ def train(steps: int, out: Path, job: trainer.Session) -> str:
     """The loop. Returns the digest of the weights."""
     sampler = data.ElasticSampler(SAMPLES, GLOBAL_BATCH, seed=SEED)
     model = build_model()
-    exact = reproducible.Reproducible(model, microbatches=MICROBATCHES, seed=SEED)
+    microbatches = job.microbatches or MICROBATCHES
+    exact = reproducible.Reproducible(model, microbatches=microbatches, seed=SEED)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
     extra = {"reproducible": exact}
     state = job.state(model=model, optimizer=optimizer, sampler=sampler, extra=extra)
@@ -74,7 +75,7 @@ def train(steps: int, out: Path, job: trainer.Session) -> str:
     consumed = data.ConsumptionLog(out / "consumed", rank=job.rank, generation=job.generation)
     for step in range(start, steps):
         # Every rank writes down what its microbatches use, before it computes them.
-        owned = [sampler.microbatch(step, index, of=MICROBATCHES) for index in exact.share.owned]
+        owned = [sampler.microbatch(step, index, of=microbatches) for index in exact.share.owned]
         consumed.record(step, [sample for ids in owned for sample in ids])
         for microbatch in exact.step(step, owned):
             batch = sequences(microbatch.batch)

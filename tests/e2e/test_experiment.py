@@ -88,6 +88,7 @@ def test_weights_after_twenty_faults_and_resizes_are_bitwise_those_of_an_undistu
             script=str(SCRIPT),
             args=("--steps", str(STEPS), "--out", str(out)),
             nodes=NodeRange(min=1, max=3),
+            reproducible_microbatches=12,
             checkpoint=CheckpointPolicy(dir=str(cluster.folder / "ckpt"), every_steps=3),
             retry=RetryPolicy(max_failures=10 * FAULTS, max_without_progress=FAULTS),
         )
@@ -102,5 +103,7 @@ def test_weights_after_twenty_faults_and_resizes_are_bitwise_those_of_an_undistu
     sizes = Counter(entry.world_size for entry in job.history)
     assert len(sizes) > 1, f"it was resized, too: {sizes}"
     assert cluster.last_word("weights") == undisturbed(tmp_path), cluster.story("exact")
+    (mode,) = job.notes
+    assert mode.what.startswith("reproducible, 12 microbatches a step; "), "each generation ran on what the first did"
     report = data.audit(out / "consumed", data.read_plan(out / "plan.json"))
     assert report.exact, report.findings

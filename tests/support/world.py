@@ -40,10 +40,11 @@ from evertrain.controlplane.core.events import (
     UndrainAsked,
 )
 from evertrain.controlplane.core.ids import Instant, JobName, NodeName, Term
+from evertrain.controlplane.core.invariants import check_invariants
 from evertrain.controlplane.core.lineage import named
 from evertrain.controlplane.core.orders import JobOrder, orders_for, tasks_for
 from evertrain.controlplane.core.policy import Policy
-from evertrain.controlplane.core.state import Job, State, Verdict, check_invariants
+from evertrain.controlplane.core.state import Job, State, Verdict
 from evertrain.controlplane.core.step import step
 
 

@@ -320,6 +320,7 @@ def _with_group(base: LauncherStatus, group: LocalGroup, progress: GangProgress 
         tokens=progress.tokens,
         phase=progress.phase,
         phases=progress.phases,
+        notes=progress.notes,
     )
 
 

@@ -8,20 +8,23 @@ from dataclasses import dataclass, replace
 from typing import Final, assert_never
 
 from evertrain.contract.beacon import (
+    NOTE_CHARS_MAX,
     CheckpointCommitted,
     CheckpointFailed,
     CheckpointRefused,
     CheckpointWriting,
     Hello,
+    Noted,
     Phase,
     PhaseChanged,
     Progress,
     Restored,
     WorkerReport,
 )
-from evertrain.contract.launch import CheckpointNotice, GangPlace, StartPhases
+from evertrain.contract.launch import CheckpointNotice, GangPlace, RunNote, StartPhases
 
 NOTICES_MAX: Final = 16
+NOTES_MAX: Final = 8
 
 
 @dataclass(slots=True, kw_only=True)
@@ -52,6 +55,7 @@ class GangProgress:
         self._elapsed_s = elapsed_s
         self._told: dict[int, _Told] = {}
         self.phases = StartPhases()
+        self.notes: tuple[RunNote, ...] = ()
 
     def admits(self, hello: Hello) -> bool:
         """Whether ``hello`` is of this generation and of one of its ranks here."""
@@ -83,9 +87,9 @@ class GangProgress:
         return next((told.phase.value for _, told in sorted(self._told.items()) if told.phase is not None), "")
 
     @property
-    def milestones(self) -> tuple[bool, str, StartPhases]:
+    def milestones(self) -> tuple[bool, str, StartPhases, int]:
         """What is told sooner than a mere step, when it changes."""
-        return self.attached, self.phase, self.phases
+        return self.attached, self.phase, self.phases, len(self.notes)
 
     def mark(self, *, stopped: bool = False, forked: bool = False) -> None:
         """A part of the start is over now."""
@@ -117,6 +121,10 @@ class GangProgress:
                 told.reach(step)
                 if not self.phases.restored_s and all(each.restored for each in self._told.values()):
                     self.phases = replace(self.phases, restored_s=self._elapsed_s())
+            case Noted(what=what, departs=departs):
+                note = RunNote(what=what[:NOTE_CHARS_MAX], departs=departs)
+                if note not in self.notes:  # every rank may say it
+                    self.notes = (*self.notes, note)[:NOTES_MAX]
             case CheckpointWriting() | CheckpointCommitted() | CheckpointFailed() | CheckpointRefused():
                 return notice_of(report, self.generation)
             case _:

@@ -19,6 +19,7 @@ _ABSENT_HAS_A_MEANING: Final = (
     environ.PROGRESS,
     environ.CHECKPOINT_DIR,
     environ.CHECKPOINT_EVERY,
+    environ.REPRODUCIBLE,
     environ.RESTORE,
     environ.RESTORE_DIGEST,
     environ.RESTORE_MEMORY,
@@ -70,6 +71,9 @@ def job_environ(launch: LaunchFile, *, inherited: Mapping[str, str], beacon: str
     result["PYTHONPATH"] = _joined_paths(spec.env.get("PYTHONPATH", ""), inherited.get("PYTHONPATH", ""))
     if spec.nproc_per_node > 1:  # as torchrun: workers that share a machine must not each use all its cores
         result.setdefault("OMP_NUM_THREADS", "1")
+    if spec.reproducible_microbatches:
+        # Sums within a kernel depend on it, so no node may bring a number of its own.
+        result["OMP_NUM_THREADS"] = spec.env.get("OMP_NUM_THREADS", "1")
     result.setdefault("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1")
     for name in _ABSENT_HAS_A_MEANING:
         result.pop(name, None)
@@ -89,6 +93,8 @@ def job_environ(launch: LaunchFile, *, inherited: Mapping[str, str], beacon: str
         result[environ.CHECKPOINT_EVERY] = "auto"
     elif spec.checkpoint.every_steps:
         result[environ.CHECKPOINT_EVERY] = str(spec.checkpoint.every_steps)
+    if spec.reproducible_microbatches:
+        result[environ.REPRODUCIBLE] = str(spec.reproducible_microbatches)
     if spec.checkpoint.every_s:
         result[environ.CHECKPOINT_EVERY_S] = repr(spec.checkpoint.every_s)
     return result

@@ -11,6 +11,7 @@ from evertrain.ctl.screen import Column, Grid
 from evertrain.ctl.words import age, clean, instant, length, milliseconds, plural, ranks, size
 
 GENERATIONS_SHOWN: Final = 10
+NOTES_SHOWN: Final = 5
 _JOB_STATE: Final = operator_pb2.JobState.DESCRIPTOR
 _NODE_HEALTH: Final = operator_pb2.NodeHealth.DESCRIPTOR
 _NODE_AVAILABILITY: Final = operator_pb2.NodeAvailability.DESCRIPTOR
@@ -183,6 +184,8 @@ def job_fields(job: operator_pb2.Job, now_s: float) -> list[tuple[str, str]]:
         ("Progress", _progress(job)),
         ("Gang", _gang(job)),
         ("Saves", saving(job, now_s)),
+        ("Mode", _mode(spec)),
+        *(("Note", _note(each, now_s)) for each in job.notes[-NOTES_SHOWN:]),
         ("Failures", f"{job.failures} of the job's own; it is stopped after {spec.retry.max_failures}"),
         ("Wants", f"{limits} of {plural(spec.nproc_per_node, 'worker')}{step}"),
         ("Runs", clean(program)),
@@ -191,6 +194,17 @@ def job_fields(job: operator_pb2.Job, now_s: float) -> list[tuple[str, str]]:
             f"{instant(job.submitted_at_s)} ({age(job.submitted_at_s, now_s)} ago) by {clean(job.submitted_by)}",
         ),
     ]
+
+
+def _mode(spec: job_pb2.JobSpec) -> str:
+    """Empty for a job that promises nothing beyond its resume."""
+    count = spec.reproducible_microbatches
+    return f"reproducible, {plural(count, 'microbatch')} a step" if count else ""
+
+
+def _note(note: operator_pb2.Note, now_s: float) -> str:
+    departs = "departs from what was promised: " if note.departs else ""
+    return f"{departs}{clean(note.what)} (generation {note.generation}, {age(note.at_s, now_s)} ago)"
 
 
 def members_grid(job: operator_pb2.Job) -> Grid:

@@ -69,7 +69,7 @@ def size(count: int) -> str:
 
 def plural(count: int, noun: str) -> str:
     """``1 node``, ``4 nodes``, ``2 processes``."""
-    ending = "" if count == 1 else "es" if noun.endswith("s") else "s"
+    ending = "" if count == 1 else "es" if noun.endswith(("s", "ch")) else "s"
     return f"{count:,} {noun}{ending}"
 
 

@@ -29,6 +29,8 @@ ARGS_MAX: Final = 1024
 ENV_MAX: Final = 1024
 PRELOAD_MAX: Final = 64
 NODES_MAX: Final = 16384
+MICROBATCHES_MAX: Final = 4096
+"""Sums in fixed point have room for so many."""
 WORKERS_PER_NODE_MAX: Final = 64
 DEVICES_PER_WORKER_MAX: Final = 16
 EVERY_STEPS_MAX: Final = 1_000_000_000
@@ -203,6 +205,21 @@ def _checkpoint(spec: JobSpec) -> Iterator[Problem]:
         yield _warning(("checkpoint", "reshard"), text)
 
 
+def _reproducible(spec: JobSpec) -> Iterator[Problem]:
+    count, path = spec.reproducible_microbatches, ("reproducible", "microbatches")
+    before = list(_within(path, count, 0, MICROBATCHES_MAX))
+    yield from before
+    least, most = spec.nodes.min * spec.nproc_per_node, spec.nodes.max * spec.nproc_per_node
+    if not count or before:
+        return
+    if count < least or not spec.nodes_most // spec.nodes.multiple_of * spec.nodes.multiple_of >= spec.nodes.min:
+        yield _error(path, f"{count} microbatches cannot be shared by the {least} workers of the smallest gang")
+    elif count < most:
+        yield _warning(path, f"every worker needs a microbatch, so the gang has at most {spec.nodes_most} nodes")
+    if spec.command:
+        yield _warning(path, "a command has to use the trainer library to the end: nothing else makes it reproducible")
+
+
 def _durations(spec: JobSpec) -> Iterator[Problem]:
     yield from _within(("stop_grace",), spec.stop_grace_s, 0.0, STOP_GRACE_MAX_S, duration_text)
     yield from _within(
@@ -245,6 +262,7 @@ _RULES: Final[tuple[Callable[[JobSpec], Iterator[Problem]], ...]] = (
     _nodes,
     _counts,
     _checkpoint,
+    _reproducible,
     _durations,
     _size,
 )

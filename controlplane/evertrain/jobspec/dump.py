@@ -20,6 +20,8 @@ def dump(spec: JobSpec, *, hide_secrets: bool = False) -> str:
     fields["stop_grace"] = duration_text(fields.pop("stop_grace_s"))
     fields["prepare_timeout"] = duration_text(fields.pop("prepare_timeout_s"))
     fields["checkpoint"] = _checkpoint(spec)
+    microbatches = fields.pop("reproducible_microbatches")
+    fields["reproducible"] = {"microbatches": microbatches} if microbatches else False
     if hide_secrets:
         fields["env"] = hidden(spec.env)
     kept = {name: value for name, value in fields.items() if value not in ("", [], {})}

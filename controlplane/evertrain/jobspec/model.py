@@ -172,6 +172,24 @@ class CheckpointModel(_Fields):
         )
 
 
+class ReproducibleModel(_Fields):
+    """``reproducible``: true, false, or how many microbatches a step has."""
+
+    microbatches: WholeNumber = 0
+    """0: as many as the largest gang has workers."""
+    wanted: bool = False
+
+    @model_validator(mode="before")
+    @classmethod
+    def _a_word_or_fields(cls, value: object) -> object:
+        if isinstance(value, Scalar):
+            return {"wanted": _truth(value)}
+        fields = _fields(value)
+        if isinstance(fields, Mapping) and "wanted" in fields:
+            raise _wrong("expected true, false, or {microbatches: NUMBER}")
+        return {**fields, "wanted": True} if isinstance(fields, Mapping) else fields
+
+
 class RetryModel(_Fields):
     """``retry``."""
 
@@ -201,6 +219,7 @@ class JobModel(_Fields):
     nproc_per_node: WholeNumber = _DEFAULT.nproc_per_node
     devices_per_worker: WholeNumber = _DEFAULT.devices_per_worker
     checkpoint: CheckpointModel = CheckpointModel.model_construct()
+    reproducible: ReproducibleModel = ReproducibleModel.model_construct()
     retry: RetryModel = RetryModel.model_construct()
     logs: LogsModel = LogsModel.model_construct()
     stop_grace: Duration = _DEFAULT.stop_grace_s
@@ -211,10 +230,12 @@ class JobModel(_Fields):
         given: dict[str, Any] = {
             name: getattr(self, name)
             for name in type(self).model_fields
-            if name not in ("nodes", "checkpoint", "retry", "logs", "stop_grace", "prepare_timeout")
+            if name not in ("nodes", "checkpoint", "reproducible", "retry", "logs", "stop_grace", "prepare_timeout")
         }
+        microbatches = self.reproducible.microbatches or self.nodes.max * self.nproc_per_node
         return contract.JobSpec(
             **given,
+            reproducible_microbatches=microbatches if self.reproducible.wanted else 0,
             nodes=contract.NodeRange(**self.nodes.model_dump()),
             checkpoint=self.checkpoint.to_contract(),
             retry=contract.RetryPolicy(**self.retry.model_dump()),

@@ -108,6 +108,18 @@ class Restored:
     restore_s: float
 
 
+NOTE_CHARS_MAX: Final = 500
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Noted:
+    """Something that belongs into the record of the run."""
+
+    what: str
+    departs: bool
+    """From here on the run is another one than its specification promises."""
+
+
 WorkerReport = (
     Hello
     | PhaseChanged
@@ -117,6 +129,7 @@ WorkerReport = (
     | CheckpointFailed
     | CheckpointRefused
     | Restored
+    | Noted
 )
 WORKER_REPORTS = (
     Hello,
@@ -127,6 +140,7 @@ WORKER_REPORTS = (
     CheckpointFailed,
     CheckpointRefused,
     Restored,
+    Noted,
 )
 
 

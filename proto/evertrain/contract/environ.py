@@ -45,6 +45,8 @@ RESTORE_DIGEST: Final = "EVERTRAIN_RESTORE_DIGEST"
 RESTORE_MEMORY: Final = "EVERTRAIN_RESTORE_MEMORY_SINCE"
 """Copies in memory that are newer than that checkpoint may be taken instead, if they are of this generation or a later
 one; absent when none may."""
+REPRODUCIBLE: Final = "EVERTRAIN_REPRODUCIBLE"
+"""How many logical microbatches each step has in reproducible mode; absent in any other."""
 SAVER_MODULE: Final = "evertrain.checkpoint.saver"
 """``python -m`` of it is a worker's saver, which finishes what it was given when its worker is dead."""
 NODE: Final = "EVERTRAIN_NODE"

@@ -83,9 +83,18 @@ class JobSpec:
     devices_per_worker: int = 0
     """GPUs handed to each worker through CUDA_VISIBLE_DEVICES."""
     checkpoint: CheckpointPolicy = CheckpointPolicy()
+    reproducible_microbatches: int = 0
+    """Logical microbatches of every step in reproducible mode, and so the most workers it may have. 0: another mode."""
     retry: RetryPolicy = RetryPolicy()
     logs: LogPolicy = LogPolicy()
     stop_grace_s: float = 10.0
     """Time between SIGTERM and SIGKILL when workers are stopped."""
     prepare_timeout_s: float = 120.0
     """How long a node may take to import torch and the preloads."""
+
+    @property
+    def nodes_most(self) -> int:
+        """How many nodes its gang may have: reproducible mode has a microbatch for each worker."""
+        if not self.reproducible_microbatches:
+            return self.nodes.max
+        return min(self.nodes.max, self.reproducible_microbatches // self.nproc_per_node)

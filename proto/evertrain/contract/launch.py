@@ -136,6 +136,15 @@ class CheckpointNotice:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RunNote:
+    """What the trainer library has to say of the present generation for the record of the run."""
+
+    what: str
+    departs: bool = False
+    """It is another run than its specification promises, from here on."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StartPhases:
     """Where the seconds of the present generation's start went on this node, each since the order arrived.
 
@@ -182,6 +191,8 @@ class LauncherStatus:
     phases: StartPhases = StartPhases()
     notices: tuple[CheckpointNotice, ...] = ()
     """The last 16; repeated in each status, registered once by the coordinator."""
+    notes: tuple[RunNote, ...] = ()
+    """The first 8 of the present generation."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

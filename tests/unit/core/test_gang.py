@@ -7,12 +7,13 @@ from dataclasses import replace
 import pytest
 
 from evertrain.contract.jobspec import NodeRange, RetryPolicy
-from evertrain.contract.launch import Desired, GroupState
+from evertrain.contract.launch import Desired, GroupState, RunNote
 from evertrain.controlplane.core.checkpoint import CheckpointState
 from evertrain.controlplane.core.commands import Refusal
 from evertrain.controlplane.core.events import NodeProbed
 from evertrain.controlplane.core.ids import Instant, NodeName
 from evertrain.controlplane.core.orders import orders_for
+from evertrain.controlplane.core.outlook import outlook
 from evertrain.controlplane.core.state import JobState, Verdict
 from support.world import World, a_spec
 
@@ -33,6 +34,58 @@ def test_job_submitted_with_enough_nodes_runs_on_all_of_them(world: World) -> No
     assert job.gang is not None
     assert job.gang.nodes == ("n1", "n2", "n3", "n4")
     assert job.generation == 1
+
+
+def test_a_reproducible_job_has_no_more_workers_than_microbatches_and_says_so() -> None:
+    world = World()
+    world.add("n1", "n2", "n3", "n4")
+    world.submit(a_spec(least=1, most=4, nproc_per_node=2, reproducible_microbatches=5))
+    world.train(25)
+    assert world.members() == ("n1", "n2")
+    world.advance(world.policy.grow_after_s + 1)
+    assert world.members() == ("n1", "n2"), "it does not grow"
+    assert outlook(world.state, world.job()) == (
+        "stays at 2 nodes: in reproducible mode its 5 microbatches are enough for no more"
+    )
+
+
+def test_a_reproducible_job_stays_on_one_type_of_device() -> None:
+    world = World()
+    world.add("n1", "n2", "n3", "n4", "n5")
+    for name, device in (("n2", "h200"), ("n4", "h200"), ("n5", "h200"), ("n3", "b200")):
+        node = world.state.nodes[NodeName(name)]
+        world.state = world.state.with_node(replace(node, labels={"device": device}))
+    world.submit(a_spec(least=2, most=4, reproducible_microbatches=8))
+    assert world.members() == ("n2", "n4", "n5"), "most nodes are of it"
+    world.train(25, save=True)
+    world.kill_node("n4")
+    world.kill_node("n5")
+    assert world.job().state is JobState.SUSPENDED
+    assert "n1 has devices of type (not said), a reproducible job stays on h200" in world.job().reason
+
+
+def test_notes_on_a_run_are_kept_and_departures_told_once() -> None:
+    world = World()
+    world.add("n1", "n2")
+    world.submit(a_spec(least=1, most=2))
+    world.train(25, save=True)
+    mode, departs = RunNote(what="reproducible, seed 7"), RunNote(what="torch was 2.12, is 2.13", departs=True)
+
+    def say(*notes: RunNote) -> None:
+        job, node = world.job(), world.nodes["n1"]
+        node.launchers[job.id] = replace(node.launchers[job.id], notes=notes)
+        world.report(node)
+        world.settle()
+
+    say(mode, departs)
+    say(mode, departs)
+    world.fail_worker("n2")
+    say(mode, departs)
+    said = [(each.generation, each.what, each.departs) for each in world.job().notes]
+    assert said == [(1, mode.what, False), (1, departs.what, True), (2, departs.what, True)]
+    assert [line.text for line in world.told if line.kind == "run.departed"] == [
+        "the run departs from what was promised: torch was 2.12, is 2.13"
+    ] * 2
 
 
 def test_too_few_nodes_queue_the_job_and_say_what_is_missing() -> None:

@@ -17,8 +17,9 @@ from evertrain.controlplane.core.agenda import Agenda
 from evertrain.controlplane.core.commands import ProbeNode, WakeAt
 from evertrain.controlplane.core.events import NodeOutOfSight, TimerFired
 from evertrain.controlplane.core.ids import Instant, JobName, NodeName
+from evertrain.controlplane.core.invariants import check_invariants
 from evertrain.controlplane.core.orders import orders_for
-from evertrain.controlplane.core.state import JobState, Muster, check_invariants
+from evertrain.controlplane.core.state import JobState, Muster
 from evertrain.controlplane.core.step import step
 from support.world import World, a_spec
 

@@ -13,7 +13,8 @@ from evertrain.chaos.fleet.policy import CorePolicy, Person, Retry, load_policy
 from evertrain.chaos.fleet.trace import Shows
 from evertrain.chaos.fleet.training import Bucket
 from evertrain.chaos.fleet.weather import Fault, Options, Plane, PlaneFault, Weather
-from evertrain.controlplane.core.state import JobState, check_invariants
+from evertrain.controlplane.core.invariants import check_invariants
+from evertrain.controlplane.core.state import JobState
 from support.fleet import a_fault, one_cause, our_policy, published, scripted, weather
 
 PERSON = Person(median_s=600.0, p95_s=1200.0, act_s=0.0)

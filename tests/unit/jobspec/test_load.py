@@ -72,6 +72,26 @@ prepare_timeout: 45
     )
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("true", 6), ("false", 0), ("{microbatches: 12}", 12)],
+)
+def test_reproducible_mode_has_a_microbatch_for_each_worker_of_the_largest_gang_unless_told(
+    write: Write, text: str, expected: int
+) -> None:
+    spec = load(write(f"{OK}nodes: {{min: 1, max: 3}}\nnproc_per_node: 2\nreproducible: {text}\n")).spec
+    assert (spec.reproducible_microbatches, spec.nodes_most) == (expected, 3)
+
+
+def test_a_gang_is_as_large_as_its_microbatches_allow_and_that_is_said(write: Write) -> None:
+    text = f"{OK}nodes: {{min: 2, max: 8}}\nnproc_per_node: 4\nreproducible: "
+    few = load(write(f"{text}{{microbatches: 18}}\n"))
+    assert few.spec.nodes_most == 4
+    assert ["at most 4 nodes" in str(warning) for warning in few.warnings] == [True]
+    (line,) = complaints(write(f"{text}{{microbatches: 7}}\n"))
+    assert "7 microbatches cannot be shared by the 8 workers of the smallest gang" in line
+
+
 def test_a_plain_number_of_nodes_is_both_ends(write: Write) -> None:
     assert load(write(OK + "nodes: 3\n")).spec.nodes == NodeRange(min=3, max=3)
 

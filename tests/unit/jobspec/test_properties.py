@@ -52,6 +52,7 @@ def specs(draw: st.DrawFn, folder: str) -> JobSpec:
             exposed_max_s=draw(st.integers(0, 3_600_000)) / 1000,
             fixed_size=draw(st.booleans()),
         ),
+        reproducible_microbatches=draw(st.sampled_from([0, 4096])),
         retry=RetryPolicy(max_failures=draw(SMALL), max_without_progress=draw(SMALL)),
         logs=LogPolicy(bytes_max=draw(st.integers(64 << 10, 64 << 30)), files_max=draw(SMALL)),
         stop_grace_s=draw(st.integers(0, 3_600_000)) / 1000,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from evertrain.contract.beacon import CheckpointCommitted, CheckpointWriting, Phase, PhaseChanged, Progress
+from evertrain.contract.beacon import CheckpointCommitted, CheckpointWriting, Noted, Phase, PhaseChanged, Progress
 from evertrain.contract.launch import CheckpointNotice, GangPlace
 from evertrain.launcher.progress import NOTICES_MAX, GangProgress, Notices
 
@@ -17,6 +17,16 @@ def test_an_earlier_step_that_is_heard_later_takes_nothing_back() -> None:
     assert (progress.step, progress.loss, progress.tokens, progress.phase) == (9, 0.25, 90, "training")
     progress.take(0, Progress(step=10, loss=None, tokens=None))
     assert (progress.step, progress.loss, progress.tokens) == (10, 0.25, 90)
+
+
+def test_what_several_ranks_note_on_the_run_is_kept_once_and_bounded() -> None:
+    progress = GangProgress(generation=1, place=PLACE, nproc=1, elapsed_s=lambda: 1.0)
+    for at in range(20):
+        before = progress.milestones
+        progress.take(0, Noted(what=f"{at // 2}" * 600, departs=at == 0))
+        assert (progress.milestones != before) == (at in (0, 1) or (at % 2 == 0 and at < 14)), "what is new is told"
+    assert [note.what[0] for note in progress.notes] == list("00123456")
+    assert {len(note.what) for note in progress.notes} == {500}
 
 
 def of(kind: str, step: int) -> CheckpointNotice:

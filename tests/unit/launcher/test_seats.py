@@ -52,6 +52,20 @@ def test_what_is_restored_from_is_absent_on_a_fresh_start() -> None:
     assert not {environ.RESTORE, environ.RESTORE_DIGEST, "CUDA_VISIBLE_DEVICES"} & set(fresh)
 
 
+def test_reproducible_mode_is_told_and_no_node_brings_a_number_of_threads_of_its_own() -> None:
+    spec = JobSpec(name="j", command=("x",), reproducible_microbatches=12)
+
+    def threads(spec: JobSpec, **inherited: str) -> str:
+        got = job_environ(launch_file(spec), inherited=inherited, beacon="/b", progress="")
+        assert got[environ.REPRODUCIBLE] == "12"
+        return got["OMP_NUM_THREADS"]
+
+    assert threads(spec, OMP_NUM_THREADS="7") == "1"
+    assert threads(replace(spec, env={"OMP_NUM_THREADS": "4"}), OMP_NUM_THREADS="7") == "4"
+    plain = job_environ(launch_file(JobSpec(name="j", command=("x",))), inherited={}, beacon="/b", progress="")
+    assert environ.REPRODUCIBLE not in plain
+
+
 def test_devices_are_handed_out_by_local_rank() -> None:
     got = worker(PLACE, JobSpec(name="j", command=("x",)), devices=(("0", "1"), ("2", "3")))
     assert got["CUDA_VISIBLE_DEVICES"] == "0,1"

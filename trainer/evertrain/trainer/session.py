@@ -1,8 +1,8 @@
 """The worker's session: progress out, wishes in, saves at step boundaries. Not for how a checkpoint is made.
 
-Nothing here raises into the training loop, save one thing that has to: the
-boundary check is a collective, and fails as the script's own would when
-another rank is dead.
+Nothing here raises into the training loop, save what has to: the boundary
+check is a collective, and fails as the script's own would when another rank is
+dead; and a promise of the job that the script cannot keep ends it at its start.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Protocol, Self, SupportsFloat
 
 from evertrain.checkpoint.writing import SaveFailed
-from evertrain.contract.beacon import CheckpointFailed, Hello, Phase, PhaseChanged
+from evertrain.contract.beacon import NOTE_CHARS_MAX, CheckpointFailed, Hello, Noted, Phase, PhaseChanged
 from evertrain.contract.exits import WorkerExit
 from evertrain.contract.progress_slot import open_slot
 from evertrain.trainer.cadence import Cadence
@@ -24,6 +24,7 @@ from evertrain.trainer.schedule import Schedule
 from evertrain.trainer.settings import Settings
 
 if TYPE_CHECKING:
+    from evertrain.trainer.data.accumulation import Accumulation
     from evertrain.trainer.parts import Stateful
     from evertrain.trainer.state import JobState
 
@@ -71,6 +72,10 @@ class Session:
 
     def __enter__(self) -> Self:
         self._reporter.report(PhaseChanged(phase=Phase.INITIALIZING, step=0))
+        if self._settings.microbatches:
+            from evertrain.trainer.reproducible import use_deterministic_kernels
+
+            use_deterministic_kernels()
         return self
 
     def __exit__(
@@ -108,6 +113,37 @@ class Session:
     def tokens(self) -> int:
         """Tokens the whole job consumed up to the last step told, those before a restore included."""
         return self._tokens
+
+    @property
+    def microbatches(self) -> int:
+        """Of every step in reproducible mode, as the job's specification promises; 0: it promises nothing."""
+        return self._settings.microbatches
+
+    def accumulation(self, *, global_batch: int, microbatch: int) -> Accumulation:
+        """This rank's share of a step, so that the global batch is the same at every world size.
+
+        The record of the run keeps how. Raises :class:`BatchNotKept` where it
+        cannot be, and the record says that as well.
+        """
+        from evertrain.trainer.data.accumulation import Accumulation, BatchNotKept
+
+        try:
+            share = Accumulation(
+                global_batch=global_batch, microbatch=microbatch, rank=self.rank, world_size=self.world_size
+            )
+        except BatchNotKept as err:
+            self.note(str(err), departs=True)
+            raise
+        self.note(share.said)
+        return share
+
+    def note(self, what: str, *, departs: bool = False) -> None:
+        """Have ``what`` kept in the record of the run; ``departs``: from here on it is another run than was promised.
+
+        For all ranks alike; what is said again is kept once.
+        """
+        if self._settings.witness:
+            self._reporter.report(Noted(what=what[:NOTE_CHARS_MAX], departs=departs))
 
     def state(
         self,
@@ -205,6 +241,11 @@ class Session:
     def _begin(self, step: int) -> Cadence:
         """The first step of this process is complete: take over what was restored."""
         self._step = step - 1
+        if self._state is None and self._settings.microbatches:
+            from evertrain.trainer.promise import MISSING
+            from evertrain.trainer.reproducible import Unsupported
+
+            raise Unsupported(MISSING)
         if self._state is not None:
             self._state.open()  # for a script that saves but never restores
             self._tokens = self._state.tokens

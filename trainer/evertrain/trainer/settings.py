@@ -48,6 +48,8 @@ class Settings:
     """Folder in shared memory, which outlives this worker."""
     restore_memory_since: int = 0
     """Copies in memory of this generation and later ones may be restored instead, if they are newer; 0: none may."""
+    microbatches: int = 0
+    """Of every step in reproducible mode, which the job's specification promises; 0: it does not."""
     restore_path: str = ""
     restore_digest: str = ""
 
@@ -76,6 +78,7 @@ class Settings:
             copies=env.get(environ.COPIES, ""),
             checkpoint_keep=_int(env, environ.CHECKPOINT_KEEP, 3, least=1),
             restore_memory_since=_int(env, environ.RESTORE_MEMORY, 0),
+            microbatches=_int(env, environ.REPRODUCIBLE, 0),
             restore_path=env.get(environ.RESTORE, ""),
             restore_digest=env.get(environ.RESTORE_DIGEST, ""),
         )

@@ -15,16 +15,18 @@ from evertrain.checkpoint.storage.api import Unreachable
 from evertrain.checkpoint.writing import Committed, SaveFailed
 from evertrain.contract import wire
 from evertrain.contract.beacon import (
+    NOTE_CHARS_MAX,
     CheckpointCommitted,
     CheckpointFailed,
     CheckpointRefused,
     CheckpointWriting,
+    Noted,
     Phase,
     PhaseChanged,
     Restored,
 )
 from evertrain.contract.exits import WorkerExit
-from evertrain.trainer import rng
+from evertrain.trainer import promise, rng
 from evertrain.trainer.parts import Parts
 from evertrain.trainer.peers import Peers
 from evertrain.trainer.plan import Plan, made
@@ -91,6 +93,12 @@ class JobState:
         mine = wire.to_dict(made(self._settings, warn=self._warn)) if self.peers.rank == 0 else None
         self._plan = wire.from_dict(Plan, self.peers.share(mine))
         self._seed = self._plan.seed
+        if wanted := self._settings.microbatches:
+            self._note(promise.require_kept(self._parts, self.peers, microbatches=wanted))
+
+    def _note(self, what: str, *, departs: bool = False) -> None:
+        if self._settings.witness:
+            self._reporter.report(Noted(what=_sayable(what)[:NOTE_CHARS_MAX], departs=departs))
 
     # -- restoring
 
@@ -116,8 +124,9 @@ class JobState:
         if resumed is not None:
             self.step, self.tokens, self._seed = resumed.step, resumed.tokens, resumed.seed
             self._restored_step, self._parent = resumed.step, resumed.parent
-            took_s = self._clock() - began
-            self._reporter.report(Restored(step=resumed.step, path=resumed.where, restore_s=took_s))
+            self._reporter.report(Restored(step=resumed.step, path=resumed.where, restore_s=self._clock() - began))
+            for what in promise.departures_of(self._parts, since=resumed.step):
+                self._note(what, departs=True)
         if self.plan.root:
             self._own_saves().warm()
         self._enter(Phase.TRAINING, self.step)
@@ -170,7 +179,12 @@ class JobState:
         assert self.plan.root, "without a checkpoint directory there is nothing to call this for"
         self._enter(Phase.SAVING, step)
         try:
-            target = Target(step=step, tokens=tokens, manifest=self._draft(step, tokens), parent=self._parent_folder)
+            target = Target(
+                step=step,
+                tokens=tokens,
+                manifest=self._draft(step, tokens),
+                parent=_folder_in(self.plan.root, self._parent),
+            )
             saves = self._own_saves()
             patience_s = COMMIT_S if must else saves.patience_s() if patient else 0.0
             begun = saves.begin(target, self._loop(step, tokens), rng.capture(), patience_s=patience_s)
@@ -239,12 +253,6 @@ class JobState:
     def _loop(self, step: int, tokens: int) -> Mapping[str, Any]:
         return {"step": step, "tokens": tokens, "seed": self._seed}
 
-    @property
-    def _parent_folder(self) -> str:
-        """Of the checkpoint before, if it lies where this one goes."""
-        root, _, folder = self._parent.path.rpartition("/")
-        return folder if root == self.plan.root else ""
-
     def _draft(self, step: int, tokens: int) -> CheckpointManifest:
         return CheckpointManifest(
             job=self._settings.job_id,
@@ -299,6 +307,12 @@ def _told(ended: Ended, committed: Committed, world_size: int, parts: Parts) -> 
         save_s=ended.persist_s,
         reshardable=not parts.per_rank,
     )
+
+
+def _folder_in(root: str, checkpoint: Candidate) -> str:
+    """The checkpoint's folder, if it lies there."""
+    above, _, folder = checkpoint.path.rpartition("/")
+    return folder if above == root else ""
 
 
 def _sayable(text: str) -> str:

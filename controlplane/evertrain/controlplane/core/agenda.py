@@ -76,4 +76,4 @@ def _looks_around(state: State, name: JobName) -> bool:
         return True  # which nodes are free for one, and how many others run, may have changed
     if job.cancel is not None or job.ended:
         return False
-    return job.gang is None or len(job.gang.members) < job.spec.nodes.max or bool(state.musters[name].troubled)
+    return job.gang is None or len(job.gang.members) < job.spec.nodes_most or bool(state.musters[name].troubled)

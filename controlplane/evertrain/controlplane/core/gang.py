@@ -426,7 +426,7 @@ def _grow(draft: Draft, job: Job, gang: Gang) -> None:
 def _joining(draft: Draft, job: Job, gang: Gang) -> list[NodeName]:
     """Nodes by which the gang can become larger: those that get ready for it, then free ones."""
     size = len(gang.members)
-    if job.fixed_nodes or whole(job, job.spec.nodes.max) <= size:
+    if job.fixed_nodes or whole(job, job.spec.nodes_most) <= size:
         return []
     seats = draft.state.musters[job.name].seats
     held = [node for node in job.reserved if node not in seats] if len(job.reserved) > size else []

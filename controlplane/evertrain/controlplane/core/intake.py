@@ -11,6 +11,7 @@ from evertrain.controlplane.core.draft import Draft
 from evertrain.controlplane.core.errands import doubt
 from evertrain.controlplane.core.ids import Generation, NodeName, natural
 from evertrain.controlplane.core.keeping import register
+from evertrain.controlplane.core.notes import RunNote
 from evertrain.controlplane.core.state import Gang, GenerationHistory, Job, JobState, RecoveryPhases
 
 LEFT = (GroupState.SUCCEEDED, GroupState.YIELDED)
@@ -36,6 +37,8 @@ def take_in(draft: Draft, job: Job) -> Job:
                 job = _refused(draft, job, notice, node)
             elif notice.kind == "failed" and notice is failed[-1]:  # the others were told when they were the last
                 job = _save_failed(draft, job, failed)
+        if status.generation == gang.generation:
+            job = _noted(draft, job, status)
     left = {node: status.group for node, status in seated.items() if status.generation == gang.generation}
     job = _leave(job, left)
     job = _exits(draft, job, news.values())
@@ -45,7 +48,7 @@ def take_in(draft: Draft, job: Job) -> Job:
 def _news(draft: Draft, job: Job) -> dict[NodeName, LauncherStatus]:
     """What the job's nodes have to say that belongs into its record: members in group rank order, then the others."""
     told = draft.statuses(job, draft.news(job))
-    found = {node: s for node, s in told if s.notices or s.exits or s.group in LEFT}
+    found = {node: s for node, s in told if s.notices or s.notes or s.exits or s.group in LEFT}
     seats = draft.state.musters[job.name].seats
     order = sorted(found, key=lambda node: (seats.get(node, len(seats)), natural(node)))
     return {node: found[node] for node in order}
@@ -99,6 +102,21 @@ def _save_failed(draft: Draft, job: Job, failed: Sequence[CheckpointNotice]) -> 
     draft.tell("checkpoint.failed", f"{note}; training goes on", job=job.name, generation=Generation(last.generation))
     noted = replace(history, save_failed=note, save_failed_step=last.step)
     return replace(job, saves_failed=job.saves_failed + len(fresh), history=(*job.history[:-1], noted))
+
+
+def _noted(draft: Draft, job: Job, status: LauncherStatus) -> Job:
+    """The job with what is new of one node's notes. A departure is news once in each generation, and is told."""
+    for note in status.notes:
+        same = [each.generation for each in job.notes if each.what == note.what]
+        if status.generation in same if note.departs else same:
+            continue
+        generation = Generation(status.generation)
+        added = RunNote(generation=generation, at=draft.now, what=note.what, departs=note.departs)
+        job = replace(job, notes=(*job.notes, added)[-draft.policy.notes_max :])
+        if note.departs:
+            text = f"the run departs from what was promised: {note.what}"
+            draft.tell("run.departed", text, job=job.name, generation=generation)
+    return job
 
 
 def _leave(job: Job, groups: Mapping[NodeName, GroupState]) -> Job:

@@ -27,9 +27,12 @@ def outlook(state: State, job: Job) -> str:
 
 def _running(state: State, job: Job) -> str:
     assert job.gang is not None, "a running job has a gang"
-    size, most = len(job.gang.members), job.spec.nodes.max
+    size, most = len(job.gang.members), job.spec.nodes_most
     if job.fixed_nodes and most != size:
         return f"stays at {size} nodes: its checkpoints load at no other size"
+    if size == most < job.spec.nodes.max:
+        count = job.spec.reproducible_microbatches
+        return f"stays at {size} nodes: in reproducible mode its {count} microbatches are enough for no more"
     if size == most:
         return "runs to its end; after a failure it resumes from its newest checkpoint"
     if not any(s is not None and s.attached for s in (state.status(job, each.node) for each in job.gang.members)):

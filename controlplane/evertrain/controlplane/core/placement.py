@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from typing import Final
 
 from evertrain.contract.launch import LauncherState, LauncherStatus
 from evertrain.controlplane.core.draft import Draft
@@ -11,6 +13,9 @@ from evertrain.controlplane.core.exposure import mtbf_s
 from evertrain.controlplane.core.ids import Generation, Instant, NodeName, natural
 from evertrain.controlplane.core.lineage import newest_checkpoint
 from evertrain.controlplane.core.state import Gang, GenerationHistory, Job, JobState, Member, Node
+
+DEVICE_LABEL: Final = "device"
+"""Label of a node that names the type of its devices; nodes without it are taken for one type."""
 
 
 def obstacle(draft: Draft, job: Job, node: NodeName) -> str:
@@ -35,12 +40,28 @@ def obstacle(draft: Draft, job: Job, node: NodeName) -> str:
     devices = spec.nproc_per_node * spec.devices_per_worker
     if len(known.devices) < devices:
         return f"has {len(known.devices)} devices, {devices} are needed"
+    if spec.reproducible_microbatches and job.last_nodes:
+        ran_on = draft.state.nodes[job.last_nodes[0]]
+        if (ours := _device(ran_on)) != (theirs := _device(known)):
+            return f"has devices of type {theirs or '(not said)'}, a reproducible job stays on {ours or '(not said)'}"
     return ""
 
 
 def usable(draft: Draft, job: Job) -> list[NodeName]:
     """Nodes the job can use: those it holds first, then the free ones by name."""
-    return [*usable_of(draft, job, job.reserved), *usable_of(draft, job, draft.state.idle)]
+    found = [*usable_of(draft, job, job.reserved), *usable_of(draft, job, draft.state.idle)]
+    return _of_one_kind(draft, found) if job.spec.reproducible_microbatches else found
+
+
+def _of_one_kind(draft: Draft, nodes: Sequence[NodeName]) -> list[NodeName]:
+    """Those of the type of device that most of ``nodes`` have: reproducible mode must not mix them."""
+    kinds = [_device(draft.state.nodes[node]) for node in nodes]
+    most = [kind for kind, _ in Counter(kinds).most_common(1)]
+    return [node for node, kind in zip(nodes, kinds, strict=True) if kind in most]
+
+
+def _device(node: Node) -> str:
+    return node.labels.get(DEVICE_LABEL, "")
 
 
 def usable_of(draft: Draft, job: Job, nodes: Iterable[NodeName]) -> list[NodeName]:
@@ -56,7 +77,7 @@ def whole(job: Job, count: int) -> int:
     nodes, fixed = job.spec.nodes, job.fixed_nodes
     if fixed:
         return fixed if count >= fixed else 0
-    size = min(count, nodes.max) // nodes.multiple_of * nodes.multiple_of
+    size = min(count, job.spec.nodes_most) // nodes.multiple_of * nodes.multiple_of
     return size if size >= nodes.min else 0
 
 

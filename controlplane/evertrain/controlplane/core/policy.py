@@ -79,6 +79,8 @@ class Policy:
     """Of the checkpoints kept for ``keep_every_steps``, so many stay in the record; older ones stay on storage only."""
     evidence_s: float = 7 * 86_400.0
     """What was found damaged or was rolled back past stays so long after the end of its job."""
+    notes_max: int = 64
+    """Notes on the run a job's record remembers."""
     exports_kept: int = 8
     """Exports a job's record remembers."""
     node_mtbf_s: float = 154 * 86_400.0

@@ -22,6 +22,7 @@ from evertrain.contract.task import TaskResult
 from evertrain.controlplane.core.checkpoint import Checkpoint, CheckpointState, Export, Rollback, Task
 from evertrain.controlplane.core.ids import Generation, Instant, JobId, JobName, NodeName, Term, natural
 from evertrain.controlplane.core.logic import Logic
+from evertrain.controlplane.core.notes import RunNote
 
 
 class JobState(StrEnum):
@@ -186,6 +187,7 @@ class Job:
     """Generations that broke."""
     node_seconds: float = 0.0
     """How long nodes ran it, all of them together, in generations that are over."""
+    notes: tuple[RunNote, ...] = ()
     save_every: int = 0
     """Steps between saves as its trainer library chose. 0: it did not say."""
 
@@ -562,37 +564,3 @@ def _errands(jobs: Iterable[Job]) -> Map[NodeName, tuple[JobName, ...]]:
         for task in job.tasks:
             found.setdefault(task.node, {})[job.name] = None
     return Map({node: tuple(sorted(names)) for node, names in found.items()})
-
-
-def check_invariants(state: State) -> None:
-    """What must be true of every state (design, section 6). Raises AssertionError naming the job."""
-    held: dict[NodeName, JobName] = {}
-    for job in state.jobs.values():
-        gang = job.gang
-        assert len(set(job.reserved)) == len(job.reserved), f"{job.name}: a node is reserved twice"
-        for node in job.reserved:
-            assert node not in held, f"{node} belongs to {held[node]} and to {job.name}"
-            held[node] = job.name
-        if gang is not None:
-            spec = job.spec
-            assert not job.ended, f"{job.name}: {job.state} and yet a gang"
-            assert gang.generation == job.generation, f"{job.name}: the live gang is not of the newest generation"
-            assert set(gang.nodes) <= set(job.reserved), f"{job.name}: a member is not reserved"
-            assert spec.nodes.min <= len(gang.members) <= spec.nodes.max, f"{job.name}: {len(gang.members)} nodes"
-            assert len(gang.members) % spec.nodes.multiple_of == 0, f"{job.name}: not a multiple"
-            firsts = [member.rank_first for member in gang.members]
-            assert firsts == [i * spec.nproc_per_node for i in range(len(firsts))], f"{job.name}: ranks {firsts}"
-            used = [each for each in job.checkpoints if each.path == gang.restore_path]
-            assert not gang.restore_path or used, f"{job.name}: restores from an unregistered checkpoint"
-        paths = [each.path for each in job.checkpoints]
-        assert len(set(paths)) == len(paths), f"{job.name}: a checkpoint is registered twice"
-        stray = [task.id for task in job.tasks if task.path not in paths]
-        assert not stray, f"{job.name}: tasks {stray} are about no checkpoint of it"
-        if job.ended:
-            assert not job.reserved, f"{job.name}: {job.state} and yet holds {job.reserved}"
-        generations = [entry.generation for entry in job.history]
-        assert generations == sorted(set(generations)), f"{job.name}: generations {generations}"
-    afresh = state.indexed()
-    for index in ("holders", "idle", "cordoned", "names", "live", "lingering", "musters", "errands"):
-        found, wanted = getattr(state, index), getattr(afresh, index)
-        assert found == wanted, f"{index} says {found}, and the jobs, nodes and contacts {wanted}"

@@ -97,6 +97,10 @@ def job(state: State, item: Job) -> operator_pb2.Job:
         overdue=bool(item.overdue_since),
         save_every=item.save_every,
         exports=[_export(each) for each in item.exports],
+        notes=[
+            operator_pb2.Note(generation=each.generation, at_s=each.at, what=each.what, departs=each.departs)
+            for each in item.notes
+        ],
     )
     if item.gang is not None:
         _add_gang(message, state, item)

@@ -98,7 +98,7 @@ class LogPolicy(_message.Message):
     def __init__(self, bytes_max: _Optional[int] = ..., files_max: _Optional[int] = ...) -> None: ...
 
 class JobSpec(_message.Message):
-    __slots__ = ("name", "script", "args", "command", "python", "workdir", "env", "preload", "nodes", "nproc_per_node", "devices_per_worker", "checkpoint", "retry", "logs", "stop_grace_s", "prepare_timeout_s")
+    __slots__ = ("name", "script", "args", "command", "python", "workdir", "env", "preload", "nodes", "nproc_per_node", "devices_per_worker", "checkpoint", "retry", "logs", "stop_grace_s", "prepare_timeout_s", "reproducible_microbatches")
     class EnvEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -122,6 +122,7 @@ class JobSpec(_message.Message):
     LOGS_FIELD_NUMBER: _ClassVar[int]
     STOP_GRACE_S_FIELD_NUMBER: _ClassVar[int]
     PREPARE_TIMEOUT_S_FIELD_NUMBER: _ClassVar[int]
+    REPRODUCIBLE_MICROBATCHES_FIELD_NUMBER: _ClassVar[int]
     name: str
     script: str
     args: _containers.RepeatedScalarFieldContainer[str]
@@ -138,7 +139,8 @@ class JobSpec(_message.Message):
     logs: LogPolicy
     stop_grace_s: float
     prepare_timeout_s: float
-    def __init__(self, name: _Optional[str] = ..., script: _Optional[str] = ..., args: _Optional[_Iterable[str]] = ..., command: _Optional[_Iterable[str]] = ..., python: _Optional[str] = ..., workdir: _Optional[str] = ..., env: _Optional[_Mapping[str, str]] = ..., preload: _Optional[_Iterable[str]] = ..., nodes: _Optional[_Union[NodeRange, _Mapping]] = ..., nproc_per_node: _Optional[int] = ..., devices_per_worker: _Optional[int] = ..., checkpoint: _Optional[_Union[CheckpointPolicy, _Mapping]] = ..., retry: _Optional[_Union[RetryPolicy, _Mapping]] = ..., logs: _Optional[_Union[LogPolicy, _Mapping]] = ..., stop_grace_s: _Optional[float] = ..., prepare_timeout_s: _Optional[float] = ...) -> None: ...
+    reproducible_microbatches: int
+    def __init__(self, name: _Optional[str] = ..., script: _Optional[str] = ..., args: _Optional[_Iterable[str]] = ..., command: _Optional[_Iterable[str]] = ..., python: _Optional[str] = ..., workdir: _Optional[str] = ..., env: _Optional[_Mapping[str, str]] = ..., preload: _Optional[_Iterable[str]] = ..., nodes: _Optional[_Union[NodeRange, _Mapping]] = ..., nproc_per_node: _Optional[int] = ..., devices_per_worker: _Optional[int] = ..., checkpoint: _Optional[_Union[CheckpointPolicy, _Mapping]] = ..., retry: _Optional[_Union[RetryPolicy, _Mapping]] = ..., logs: _Optional[_Union[LogPolicy, _Mapping]] = ..., stop_grace_s: _Optional[float] = ..., prepare_timeout_s: _Optional[float] = ..., reproducible_microbatches: _Optional[int] = ...) -> None: ...
 
 class GangPlace(_message.Message):
     __slots__ = ("group_rank", "group_world_size", "rank_first", "world_size", "master_addr", "master_port", "restore_path", "restore_digest", "restart_count", "mtbf_s")
@@ -224,8 +226,16 @@ class StartPhases(_message.Message):
     first_step_s: float
     def __init__(self, stopped_s: _Optional[float] = ..., forked_s: _Optional[float] = ..., connected_s: _Optional[float] = ..., restored_s: _Optional[float] = ..., first_step_s: _Optional[float] = ...) -> None: ...
 
+class RunNote(_message.Message):
+    __slots__ = ("what", "departs")
+    WHAT_FIELD_NUMBER: _ClassVar[int]
+    DEPARTS_FIELD_NUMBER: _ClassVar[int]
+    what: str
+    departs: bool
+    def __init__(self, what: _Optional[str] = ..., departs: bool = ...) -> None: ...
+
 class LauncherStatus(_message.Message):
-    __slots__ = ("job", "launcher_id", "pid", "term", "state", "error", "master_port", "probe_port", "generation", "group", "exits", "attached", "step", "loss", "tokens", "phase", "phases", "notices")
+    __slots__ = ("job", "launcher_id", "pid", "term", "state", "error", "master_port", "probe_port", "generation", "group", "exits", "attached", "step", "loss", "tokens", "phase", "phases", "notices", "notes")
     JOB_FIELD_NUMBER: _ClassVar[int]
     LAUNCHER_ID_FIELD_NUMBER: _ClassVar[int]
     PID_FIELD_NUMBER: _ClassVar[int]
@@ -244,6 +254,7 @@ class LauncherStatus(_message.Message):
     PHASE_FIELD_NUMBER: _ClassVar[int]
     PHASES_FIELD_NUMBER: _ClassVar[int]
     NOTICES_FIELD_NUMBER: _ClassVar[int]
+    NOTES_FIELD_NUMBER: _ClassVar[int]
     job: str
     launcher_id: str
     pid: int
@@ -262,4 +273,5 @@ class LauncherStatus(_message.Message):
     phase: str
     phases: StartPhases
     notices: _containers.RepeatedCompositeFieldContainer[CheckpointNotice]
-    def __init__(self, job: _Optional[str] = ..., launcher_id: _Optional[str] = ..., pid: _Optional[int] = ..., term: _Optional[int] = ..., state: _Optional[_Union[LauncherState, str]] = ..., error: _Optional[str] = ..., master_port: _Optional[int] = ..., probe_port: _Optional[int] = ..., generation: _Optional[int] = ..., group: _Optional[_Union[GroupState, str]] = ..., exits: _Optional[_Iterable[_Union[ProcessExit, _Mapping]]] = ..., attached: bool = ..., step: _Optional[int] = ..., loss: _Optional[float] = ..., tokens: _Optional[int] = ..., phase: _Optional[str] = ..., phases: _Optional[_Union[StartPhases, _Mapping]] = ..., notices: _Optional[_Iterable[_Union[CheckpointNotice, _Mapping]]] = ...) -> None: ...
+    notes: _containers.RepeatedCompositeFieldContainer[RunNote]
+    def __init__(self, job: _Optional[str] = ..., launcher_id: _Optional[str] = ..., pid: _Optional[int] = ..., term: _Optional[int] = ..., state: _Optional[_Union[LauncherState, str]] = ..., error: _Optional[str] = ..., master_port: _Optional[int] = ..., probe_port: _Optional[int] = ..., generation: _Optional[int] = ..., group: _Optional[_Union[GroupState, str]] = ..., exits: _Optional[_Iterable[_Union[ProcessExit, _Mapping]]] = ..., attached: bool = ..., step: _Optional[int] = ..., loss: _Optional[float] = ..., tokens: _Optional[int] = ..., phase: _Optional[str] = ..., phases: _Optional[_Union[StartPhases, _Mapping]] = ..., notices: _Optional[_Iterable[_Union[CheckpointNotice, _Mapping]]] = ..., notes: _Optional[_Iterable[_Union[RunNote, _Mapping]]] = ...) -> None: ...

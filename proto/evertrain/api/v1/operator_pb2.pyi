@@ -98,7 +98,7 @@ CHECKPOINT_VERB_UNPIN: CheckpointVerb
 CHECKPOINT_VERB_EXPORT: CheckpointVerb
 
 class Job(_message.Message):
-    __slots__ = ("name", "id", "spec", "state", "reason", "since_s", "next", "submitted_by", "submitted_at_s", "generation", "members", "world_size", "step", "loss", "tokens", "failures", "history", "checkpoints", "steps_lost", "saves_failed", "exposed_since_s", "overdue", "save_every", "mtbf_s", "exports")
+    __slots__ = ("name", "id", "spec", "state", "reason", "since_s", "next", "submitted_by", "submitted_at_s", "generation", "members", "world_size", "step", "loss", "tokens", "failures", "history", "checkpoints", "steps_lost", "saves_failed", "exposed_since_s", "overdue", "save_every", "mtbf_s", "exports", "notes")
     NAME_FIELD_NUMBER: _ClassVar[int]
     ID_FIELD_NUMBER: _ClassVar[int]
     SPEC_FIELD_NUMBER: _ClassVar[int]
@@ -124,6 +124,7 @@ class Job(_message.Message):
     SAVE_EVERY_FIELD_NUMBER: _ClassVar[int]
     MTBF_S_FIELD_NUMBER: _ClassVar[int]
     EXPORTS_FIELD_NUMBER: _ClassVar[int]
+    NOTES_FIELD_NUMBER: _ClassVar[int]
     name: str
     id: str
     spec: _job_pb2.JobSpec
@@ -149,7 +150,20 @@ class Job(_message.Message):
     save_every: int
     mtbf_s: float
     exports: _containers.RepeatedCompositeFieldContainer[Export]
-    def __init__(self, name: _Optional[str] = ..., id: _Optional[str] = ..., spec: _Optional[_Union[_job_pb2.JobSpec, _Mapping]] = ..., state: _Optional[_Union[JobState, str]] = ..., reason: _Optional[str] = ..., since_s: _Optional[float] = ..., next: _Optional[str] = ..., submitted_by: _Optional[str] = ..., submitted_at_s: _Optional[float] = ..., generation: _Optional[int] = ..., members: _Optional[_Iterable[_Union[Member, _Mapping]]] = ..., world_size: _Optional[int] = ..., step: _Optional[int] = ..., loss: _Optional[float] = ..., tokens: _Optional[int] = ..., failures: _Optional[int] = ..., history: _Optional[_Iterable[_Union[Generation, _Mapping]]] = ..., checkpoints: _Optional[_Iterable[_Union[Checkpoint, _Mapping]]] = ..., steps_lost: _Optional[int] = ..., saves_failed: _Optional[int] = ..., exposed_since_s: _Optional[float] = ..., overdue: bool = ..., save_every: _Optional[int] = ..., mtbf_s: _Optional[float] = ..., exports: _Optional[_Iterable[_Union[Export, _Mapping]]] = ...) -> None: ...
+    notes: _containers.RepeatedCompositeFieldContainer[Note]
+    def __init__(self, name: _Optional[str] = ..., id: _Optional[str] = ..., spec: _Optional[_Union[_job_pb2.JobSpec, _Mapping]] = ..., state: _Optional[_Union[JobState, str]] = ..., reason: _Optional[str] = ..., since_s: _Optional[float] = ..., next: _Optional[str] = ..., submitted_by: _Optional[str] = ..., submitted_at_s: _Optional[float] = ..., generation: _Optional[int] = ..., members: _Optional[_Iterable[_Union[Member, _Mapping]]] = ..., world_size: _Optional[int] = ..., step: _Optional[int] = ..., loss: _Optional[float] = ..., tokens: _Optional[int] = ..., failures: _Optional[int] = ..., history: _Optional[_Iterable[_Union[Generation, _Mapping]]] = ..., checkpoints: _Optional[_Iterable[_Union[Checkpoint, _Mapping]]] = ..., steps_lost: _Optional[int] = ..., saves_failed: _Optional[int] = ..., exposed_since_s: _Optional[float] = ..., overdue: bool = ..., save_every: _Optional[int] = ..., mtbf_s: _Optional[float] = ..., exports: _Optional[_Iterable[_Union[Export, _Mapping]]] = ..., notes: _Optional[_Iterable[_Union[Note, _Mapping]]] = ...) -> None: ...
+
+class Note(_message.Message):
+    __slots__ = ("generation", "at_s", "what", "departs")
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    AT_S_FIELD_NUMBER: _ClassVar[int]
+    WHAT_FIELD_NUMBER: _ClassVar[int]
+    DEPARTS_FIELD_NUMBER: _ClassVar[int]
+    generation: int
+    at_s: float
+    what: str
+    departs: bool
+    def __init__(self, generation: _Optional[int] = ..., at_s: _Optional[float] = ..., what: _Optional[str] = ..., departs: bool = ...) -> None: ...
 
 class Member(_message.Message):
     __slots__ = ("node", "rank_first", "workers", "group", "reachable", "step")

@@ -119,7 +119,7 @@ class LogPolicyRecord(_message.Message):
     def __init__(self, bytes_max: _Optional[int] = ..., files_max: _Optional[int] = ...) -> None: ...
 
 class JobSpecRecord(_message.Message):
-    __slots__ = ("name", "script", "args", "command", "python", "workdir", "env", "preload", "nodes", "nproc_per_node", "devices_per_worker", "checkpoint", "retry", "logs", "stop_grace_s", "prepare_timeout_s")
+    __slots__ = ("name", "script", "args", "command", "python", "workdir", "env", "preload", "nodes", "nproc_per_node", "devices_per_worker", "checkpoint", "retry", "logs", "stop_grace_s", "prepare_timeout_s", "reproducible_microbatches")
     class EnvEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -143,6 +143,7 @@ class JobSpecRecord(_message.Message):
     LOGS_FIELD_NUMBER: _ClassVar[int]
     STOP_GRACE_S_FIELD_NUMBER: _ClassVar[int]
     PREPARE_TIMEOUT_S_FIELD_NUMBER: _ClassVar[int]
+    REPRODUCIBLE_MICROBATCHES_FIELD_NUMBER: _ClassVar[int]
     name: str
     script: str
     args: _containers.RepeatedScalarFieldContainer[str]
@@ -159,7 +160,8 @@ class JobSpecRecord(_message.Message):
     logs: LogPolicyRecord
     stop_grace_s: float
     prepare_timeout_s: float
-    def __init__(self, name: _Optional[str] = ..., script: _Optional[str] = ..., args: _Optional[_Iterable[str]] = ..., command: _Optional[_Iterable[str]] = ..., python: _Optional[str] = ..., workdir: _Optional[str] = ..., env: _Optional[_Mapping[str, str]] = ..., preload: _Optional[_Iterable[str]] = ..., nodes: _Optional[_Union[NodeRangeRecord, _Mapping]] = ..., nproc_per_node: _Optional[int] = ..., devices_per_worker: _Optional[int] = ..., checkpoint: _Optional[_Union[CheckpointPolicyRecord, _Mapping]] = ..., retry: _Optional[_Union[RetryPolicyRecord, _Mapping]] = ..., logs: _Optional[_Union[LogPolicyRecord, _Mapping]] = ..., stop_grace_s: _Optional[float] = ..., prepare_timeout_s: _Optional[float] = ...) -> None: ...
+    reproducible_microbatches: int
+    def __init__(self, name: _Optional[str] = ..., script: _Optional[str] = ..., args: _Optional[_Iterable[str]] = ..., command: _Optional[_Iterable[str]] = ..., python: _Optional[str] = ..., workdir: _Optional[str] = ..., env: _Optional[_Mapping[str, str]] = ..., preload: _Optional[_Iterable[str]] = ..., nodes: _Optional[_Union[NodeRangeRecord, _Mapping]] = ..., nproc_per_node: _Optional[int] = ..., devices_per_worker: _Optional[int] = ..., checkpoint: _Optional[_Union[CheckpointPolicyRecord, _Mapping]] = ..., retry: _Optional[_Union[RetryPolicyRecord, _Mapping]] = ..., logs: _Optional[_Union[LogPolicyRecord, _Mapping]] = ..., stop_grace_s: _Optional[float] = ..., prepare_timeout_s: _Optional[float] = ..., reproducible_microbatches: _Optional[int] = ...) -> None: ...
 
 class DoubtRecord(_message.Message):
     __slots__ = ("by", "at", "why", "generation")
@@ -421,8 +423,20 @@ class CancelRecord(_message.Message):
     at: float
     def __init__(self, by: _Optional[str] = ..., reason: _Optional[str] = ..., at: _Optional[float] = ...) -> None: ...
 
+class RunNoteRecord(_message.Message):
+    __slots__ = ("generation", "at", "what", "departs")
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    AT_FIELD_NUMBER: _ClassVar[int]
+    WHAT_FIELD_NUMBER: _ClassVar[int]
+    DEPARTS_FIELD_NUMBER: _ClassVar[int]
+    generation: int
+    at: float
+    what: str
+    departs: bool
+    def __init__(self, generation: _Optional[int] = ..., at: _Optional[float] = ..., what: _Optional[str] = ..., departs: bool = ...) -> None: ...
+
 class JobRecord(_message.Message):
-    __slots__ = ("name", "incarnation", "spec", "submitted_by", "submitted_at", "state", "reason", "since", "generation", "reserved", "reserved_at", "gang", "checkpoints", "failures", "without_progress", "best_step", "steps_lost", "cancel", "history", "grow_not_before", "last_nodes", "logic", "pauses", "retry_at", "shunned", "tasks", "tasks_given", "rollback", "rolled_generation", "exports", "saves_failed", "overdue_since", "fixed_nodes", "breaks", "node_seconds", "save_every")
+    __slots__ = ("name", "incarnation", "spec", "submitted_by", "submitted_at", "state", "reason", "since", "generation", "reserved", "reserved_at", "gang", "checkpoints", "failures", "without_progress", "best_step", "steps_lost", "cancel", "history", "grow_not_before", "last_nodes", "logic", "pauses", "retry_at", "shunned", "tasks", "tasks_given", "rollback", "rolled_generation", "exports", "saves_failed", "overdue_since", "fixed_nodes", "breaks", "node_seconds", "save_every", "notes")
     NAME_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     SPEC_FIELD_NUMBER: _ClassVar[int]
@@ -459,6 +473,7 @@ class JobRecord(_message.Message):
     BREAKS_FIELD_NUMBER: _ClassVar[int]
     NODE_SECONDS_FIELD_NUMBER: _ClassVar[int]
     SAVE_EVERY_FIELD_NUMBER: _ClassVar[int]
+    NOTES_FIELD_NUMBER: _ClassVar[int]
     name: str
     incarnation: int
     spec: JobSpecRecord
@@ -495,7 +510,8 @@ class JobRecord(_message.Message):
     breaks: int
     node_seconds: float
     save_every: int
-    def __init__(self, name: _Optional[str] = ..., incarnation: _Optional[int] = ..., spec: _Optional[_Union[JobSpecRecord, _Mapping]] = ..., submitted_by: _Optional[str] = ..., submitted_at: _Optional[float] = ..., state: _Optional[_Union[JobStateRecord, str]] = ..., reason: _Optional[str] = ..., since: _Optional[float] = ..., generation: _Optional[int] = ..., reserved: _Optional[_Iterable[str]] = ..., reserved_at: _Optional[float] = ..., gang: _Optional[_Union[GangRecord, _Mapping]] = ..., checkpoints: _Optional[_Iterable[_Union[CheckpointRecord, _Mapping]]] = ..., failures: _Optional[int] = ..., without_progress: _Optional[int] = ..., best_step: _Optional[int] = ..., steps_lost: _Optional[int] = ..., cancel: _Optional[_Union[CancelRecord, _Mapping]] = ..., history: _Optional[_Iterable[_Union[GenerationHistoryRecord, _Mapping]]] = ..., grow_not_before: _Optional[float] = ..., last_nodes: _Optional[_Iterable[str]] = ..., logic: _Optional[int] = ..., pauses: _Optional[int] = ..., retry_at: _Optional[float] = ..., shunned: _Optional[_Iterable[str]] = ..., tasks: _Optional[_Iterable[_Union[TaskRecord, _Mapping]]] = ..., tasks_given: _Optional[int] = ..., rollback: _Optional[_Union[RollbackRecord, _Mapping]] = ..., rolled_generation: _Optional[int] = ..., exports: _Optional[_Iterable[_Union[ExportRecord, _Mapping]]] = ..., saves_failed: _Optional[int] = ..., overdue_since: _Optional[float] = ..., fixed_nodes: _Optional[int] = ..., breaks: _Optional[int] = ..., node_seconds: _Optional[float] = ..., save_every: _Optional[int] = ...) -> None: ...
+    notes: _containers.RepeatedCompositeFieldContainer[RunNoteRecord]
+    def __init__(self, name: _Optional[str] = ..., incarnation: _Optional[int] = ..., spec: _Optional[_Union[JobSpecRecord, _Mapping]] = ..., submitted_by: _Optional[str] = ..., submitted_at: _Optional[float] = ..., state: _Optional[_Union[JobStateRecord, str]] = ..., reason: _Optional[str] = ..., since: _Optional[float] = ..., generation: _Optional[int] = ..., reserved: _Optional[_Iterable[str]] = ..., reserved_at: _Optional[float] = ..., gang: _Optional[_Union[GangRecord, _Mapping]] = ..., checkpoints: _Optional[_Iterable[_Union[CheckpointRecord, _Mapping]]] = ..., failures: _Optional[int] = ..., without_progress: _Optional[int] = ..., best_step: _Optional[int] = ..., steps_lost: _Optional[int] = ..., cancel: _Optional[_Union[CancelRecord, _Mapping]] = ..., history: _Optional[_Iterable[_Union[GenerationHistoryRecord, _Mapping]]] = ..., grow_not_before: _Optional[float] = ..., last_nodes: _Optional[_Iterable[str]] = ..., logic: _Optional[int] = ..., pauses: _Optional[int] = ..., retry_at: _Optional[float] = ..., shunned: _Optional[_Iterable[str]] = ..., tasks: _Optional[_Iterable[_Union[TaskRecord, _Mapping]]] = ..., tasks_given: _Optional[int] = ..., rollback: _Optional[_Union[RollbackRecord, _Mapping]] = ..., rolled_generation: _Optional[int] = ..., exports: _Optional[_Iterable[_Union[ExportRecord, _Mapping]]] = ..., saves_failed: _Optional[int] = ..., overdue_since: _Optional[float] = ..., fixed_nodes: _Optional[int] = ..., breaks: _Optional[int] = ..., node_seconds: _Optional[float] = ..., save_every: _Optional[int] = ..., notes: _Optional[_Iterable[_Union[RunNoteRecord, _Mapping]]] = ...) -> None: ...
 
 class CordonRecord(_message.Message):
     __slots__ = ("by", "reason", "at", "drain", "deadline")

@@ -73,6 +73,12 @@ class Accumulation:
         }
 
     @property
+    def said(self) -> str:
+        """The same in words."""
+        counts = f"{self._count_most} microbatches each" if self.equal_counts else f"up to {self._count_most} each"
+        return f"global batch of {self.global_batch} kept by {self.world_size} workers, {counts}"
+
+    @property
     def _count_most(self) -> int:
         share_most = -(-self.global_batch // self.world_size)
         return -(-share_most // self.microbatch)

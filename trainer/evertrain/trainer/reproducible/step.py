@@ -104,6 +104,11 @@ class Reproducible:
         weights may, too."""
 
     @property
+    def surroundings(self) -> Mapping[str, Any]:
+        """What must stay the same for the bits to stay the same: device, kernels, threads."""
+        return dict(self._here)
+
+    @property
     def loss(self) -> float:
         """The mean loss over the microbatches of the last step: the same number on every rank of every gang."""
         return self._loss

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from evertrain.chaos.sim.check.books import Changed, JobChange
 from evertrain.chaos.sim.check.checker import Checker, Seen
-from evertrain.controlplane.core.state import State, check_invariants
+from evertrain.controlplane.core.invariants import check_invariants
+from evertrain.controlplane.core.state import State
 
 
 class CoreHolds(Checker):
