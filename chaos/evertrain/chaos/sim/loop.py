@@ -6,7 +6,7 @@ import asyncio
 import selectors
 from collections import deque
 from collections.abc import Callable, Coroutine, Mapping
-from contextvars import Context
+from contextvars import Context, copy_context
 from heapq import heappop, heappush
 from itertools import count
 from typing import Any, TypeVar, TypeVarTuple
@@ -65,20 +65,55 @@ class _SimFuture(_Numbered, asyncio.Future[Any]):
         super().__init__(*args, **kwargs)
 
 
+class _Call(asyncio.TimerHandle):
+    """A call to come: what asyncio's own handle is, without its notes for debugging."""
+
+    __slots__ = ("_at_s", "_given", "_within", "_what")
+
+    def __init__(
+        self, at_s: float, what: Callable[..., object], given: tuple[Any, ...], context: Context | None
+    ) -> None:
+        # Not asyncio's own __init__, on purpose: it takes longer than most calls.
+        self._at_s, self._given = at_s, given
+        self._what: Callable[..., object] | None = what
+        self._within = copy_context() if context is None else context
+
+    def cancel(self) -> None:
+        """It is not called any more."""
+        self._what, self._given = None, ()
+
+    def cancelled(self) -> bool:
+        """It was taken back."""
+        return self._what is None
+
+    def when(self) -> float:
+        """At what virtual time it is due."""
+        return self._at_s
+
+    def run(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Call it, unless it was taken back; what it raises is the loop's to tell, as asyncio has it."""
+        if self._what is None:
+            return
+        try:
+            self._within.run(self._what, *self._given)
+        except Exception as err:
+            loop.call_exception_handler({"message": f"exception in {self._what!r}", "exception": err, "handle": self})
+
+
 class SimLoop(asyncio.SelectorEventLoop):
     """Deterministic: callbacks in order of their time, then of their scheduling.
 
-    Turns and timers are its own: a simulated day is hundreds of thousands of
-    turns, and asyncio's look at sockets and at the clock in each of them.
+    Turns, timers and calls are its own: a simulated day is hundreds of thousands of
+    turns, and asyncio looks at sockets and at the clock in each of them.
     """
 
-    _ready: deque[asyncio.Handle]
     _stopping: bool
 
     def __init__(self) -> None:
         self._now = 0.0
         self._numbers = count()
-        self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
+        self._timers: list[tuple[float, int, _Call]] = []
+        self._calls: deque[_Call] = deque()
         super().__init__(_Deaf())
         self.set_task_factory(lambda loop, coro, **rest: _SimTask(coro, loop=loop, number=next(self._numbers), **rest))
 
@@ -87,32 +122,48 @@ class SimLoop(asyncio.SelectorEventLoop):
         return self._now
 
     def call_at(
-        self,
-        when: float,
-        callback: Callable[[*Args], object],
-        *args: *Args,
-        context: Context | None = None,
+        self, when: float, callback: Callable[[*Args], object], *args: *Args, context: Context | None = None
     ) -> asyncio.TimerHandle:
         """Have ``callback`` called at a virtual time; of those at one time, first come, first called."""
-        handle = asyncio.TimerHandle(when, callback, args, self, context)
-        heappush(self._timers, (when, next(self._numbers), handle))
-        return handle
+        call = _Call(when, callback, args, context)
+        heappush(self._timers, (when, next(self._numbers), call))
+        return call
+
+    def call_later(
+        self, delay: float, callback: Callable[[*Args], object], *args: *Args, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        """Have ``callback`` called after so many virtual seconds."""
+        return self.call_at(self._now + delay, callback, *args, context=context)
+
+    def call_soon(
+        self, callback: Callable[[*Args], object], *args: *Args, context: Context | None = None
+    ) -> asyncio.Handle:
+        """Have ``callback`` called in the next turn."""
+        call = _Call(self._now, callback, args, context)
+        self._calls.append(call)
+        return call
+
+    call_soon_threadsafe = call_soon
+
+    def close(self) -> None:
+        """Forget all calls to come."""
+        self._calls.clear()
+        self._timers.clear()
+        super().close()
 
     def _run_once(self) -> None:
         """One turn: when nothing is ready, jump to the next timer; then call what is ready now."""
-        ready, timers = self._ready, self._timers
-        if not ready and not self._stopping:
+        calls, timers = self._calls, self._timers
+        if not calls and not self._stopping:
             while timers and timers[0][2].cancelled():
                 heappop(timers)
             if not timers:
                 raise Stuck("the simulation is stuck: no task is ready and no timer runs")
             self._now = max(self._now, timers[0][0])
         while timers and timers[0][0] <= self._now:
-            ready.append(heappop(timers)[2])
-        for _ in range(len(ready)):
-            handle = ready.popleft()
-            if not handle.cancelled():
-                handle._run()
+            calls.append(heappop(timers)[2])
+        for _ in range(len(calls)):
+            calls.popleft().run(self)
 
     def create_future(self) -> asyncio.Future[Any]:
         """A future that hashes the same in every run."""

@@ -65,6 +65,8 @@ def tend(draft: Draft, job: Job) -> Job:
 
 def _expire(draft: Draft, job: Job) -> Job:
     gone = to_expire(job, draft.policy, draft.now)
+    if not gone:
+        return job  # as it is nearly always; a job's record is dear to copy
     for each in gone:
         draft.tell(
             "checkpoint.expired",
