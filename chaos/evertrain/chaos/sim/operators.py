@@ -16,6 +16,8 @@ DESK = "desk"
 ANSWER_S = 3.0
 """How long one attempt waits."""
 PAUSE_S = 1.0
+REDIRECTS = 3
+"""Followed without a pause, as `ctl` does: two coordinators that point at each other are not hammered."""
 
 
 class Desk:
@@ -39,7 +41,7 @@ class Desk:
 
     async def _ask(self, request: OperatorRequest) -> Answer:
         names = list(self._coordinators)
-        turn, name = self._rng.randrange(len(names)), ""
+        turn, name, followed = self._rng.randrange(len(names)), "", 0
         while True:
             name, turn = name or names[turn % len(names)], turn + 1
             answer = await self._try(name, request)
@@ -47,8 +49,9 @@ class Desk:
                 self._site.history.add(Answered(request.request_id, name, answer))
                 self.open.pop(request.request_id, None)  # unless the same request was sent twice
                 return answer
-            name = "" if answer is None else answer.leader
-            if not name:
+            name, followed = "" if answer is None else answer.leader, followed + 1
+            if not name or followed > REDIRECTS:
+                followed = 0
                 await asyncio.sleep(self._rng.uniform(0.0, 2 * PAUSE_S))
 
     async def _try(self, name: str, request: OperatorRequest) -> Answer | NotLeader | None:

@@ -53,14 +53,20 @@ class Damage:
         return bool(self.lost or self.failed)
 
 
+NONE = Damage(lost={}, unknown={}, failed=(), own=False, echo=False, cause="")
+
+
 def inspect(draft: Draft, job: Job, gang: Gang) -> Damage:
     """Look at the members that are not plainly at work. Asks for probes, and to be woken, where that tells more."""
     muster = draft.state.musters[job.name]
+    suspects = _suspects(draft, gang, muster)
+    if not suspects:
+        return NONE  # as it is most of the time, and a job is looked at with every report
     lookout = Lookout(draft, job, gang, muster)
     lost: dict[NodeName, str] = {}
     unknown: dict[NodeName, Unknown] = {}
     failures: dict[NodeName, _Failure] = {}
-    for member in _suspects(draft, gang, muster):
+    for member in suspects:
         match lookout.sight(member):
             case Lost(reason=reason):
                 lost[member.node] = reason
