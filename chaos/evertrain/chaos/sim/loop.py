@@ -68,7 +68,7 @@ class _SimFuture(_Numbered, asyncio.Future[Any]):
 class _Call(asyncio.TimerHandle):
     """A call to come: what asyncio's own handle is, without its notes for debugging."""
 
-    __slots__ = ("_at_s", "_given", "_within", "_what")
+    __slots__ = ("_at_s", "_given", "_what", "_within")
 
     def __init__(
         self, at_s: float, what: Callable[..., object], given: tuple[Any, ...], context: Context | None
