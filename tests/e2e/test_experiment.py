@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import random
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +14,7 @@ from evertrain.api.v1 import operator_pb2
 from evertrain.contract.jobspec import CheckpointPolicy, NodeRange, RetryPolicy
 from evertrain.trainer import data
 from support.cluster import Cluster
+from support.examples import undisturbed_weights
 
 pytestmark = [pytest.mark.e2e, pytest.mark.torch]
 
@@ -28,20 +27,6 @@ FAULT_KINDS = ("worker", "launcher", "agent", "node", "coordinator", "drain")
 def cluster() -> Iterator[Cluster]:
     with Cluster() as made:
         yield made.start(3)
-
-
-def undisturbed(out: Path) -> str:
-    """The digest of the weights of a run in one process in which nothing happens."""
-    env = {name: value for name, value in os.environ.items() if not name.startswith("EVERTRAIN_")}
-    done = subprocess.run(
-        [sys.executable, str(SCRIPT), "--steps", str(STEPS), "--out", str(out)],
-        env=env | {"OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=True,
-    )
-    return done.stdout.split()[-1]
 
 
 def strike(cluster: Cluster, kind: str, chance: random.Random) -> None:
@@ -102,7 +87,7 @@ def test_weights_after_twenty_faults_and_resizes_are_bitwise_those_of_an_undistu
     )
     sizes = Counter(entry.world_size for entry in job.history)
     assert len(sizes) > 1, f"it was resized, too: {sizes}"
-    assert cluster.last_word("weights") == undisturbed(tmp_path), cluster.story("exact")
+    assert cluster.last_word("weights") == undisturbed_weights(SCRIPT, STEPS, tmp_path), cluster.story("exact")
     (mode,) = job.notes
     assert mode.what.startswith("reproducible, 12 microbatches a step; "), "each generation ran on what the first did"
     report = data.audit(out / "consumed", data.read_plan(out / "plan.json"))

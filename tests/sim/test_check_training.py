@@ -23,7 +23,7 @@ from evertrain.chaos.sim.history import (
 from evertrain.chaos.sim.site import Program
 from evertrain.chaos.sim.storage import Condition, Storage
 from evertrain.controlplane.core.checkpoint import Checkpoint, CheckpointState, Doubt
-from evertrain.controlplane.core.ids import Instant, NodeName
+from evertrain.controlplane.core.ids import Generation, Instant, NodeName
 from evertrain.controlplane.core.state import Job, JobState
 from support.checked import Bench, a_checkpoint, a_gang, a_job
 
@@ -89,6 +89,45 @@ class TestOnlyGoodIsRestored:
         self.storage.put("a.1", 20, 1)
         self.bench.commit(a_job(checkpoints=(self.good, replace(a_checkpoint(20), **wrong))))  # type: ignore[arg-type]
         assert "a.1: registered was step" in self.bench.said
+
+
+class TestCopiesInMemory:
+    """Restores that load no checkpoint."""
+
+    def bench(self, *, memory_since: int = 2) -> Bench:
+        storage = Storage(lambda: 0.0)
+        storage.put("a.1", 10, 1)
+        bench = Bench(lambda ground: OnlyGoodIsRestored(ground, storage=storage))
+        job = restoring(a_checkpoint(10), generation=4)
+        assert job.gang is not None
+        bench.commit(
+            replace(job, rolled_generation=Generation(1), gang=replace(job.gang, memory_since=Generation(memory_since)))
+        )
+        return bench
+
+    def test_newer_ones_of_a_generation_that_is_allowed_are_lawful(self) -> None:
+        bench = self.bench()
+        bench.see(Restored("a.1", 4, "", "", 12, copied_by=3))
+        assert not bench.said
+
+    @pytest.mark.parametrize(
+        ("step", "copied_by", "said"),
+        [
+            (12, 1, "of generation 1, which the job was rolled back from"),
+            (12, 1, "allowed was 2 to 3"),
+            (12, 4, "allowed was 2 to 3"),
+            (10, 3, "the checkpoint that it was ordered has 10"),
+        ],
+    )
+    def test_what_is_not_allowed_is_told(self, step: int, copied_by: int, said: str) -> None:
+        bench = self.bench()
+        bench.see(Restored("a.1", 4, "", "", step, copied_by=copied_by))
+        assert said in bench.said
+
+    def test_none_is_allowed_to_a_job_that_knows_of_none(self) -> None:
+        bench = self.bench(memory_since=0)
+        bench.see(Restored("a.1", 4, "", "", 12, copied_by=3))
+        assert "allowed was 0 to 3" in bench.said
 
 
 class TestNoNeedlessRollback:
@@ -186,6 +225,10 @@ class TestEveryStepOnce:
         [
             (Restored("a.1", 2, "p50", "", 60), "begins at step 60 from p50, which a.1 saved at step 50"),
             (Restored("a.1", 2, "", "", 5), "begins at step 5 from nothing"),
+            (
+                Restored("a.1", 2, "", "", 71, copied_by=1),
+                "from copies of generation 1, which trained from step 0 to 0",
+            ),
             (Restored("a.1", 1, "", "", 0), "generation 1 began twice"),
             (Trained("a.1", 1, 10, 20), "trained from step 10, it began at 0"),
             (CheckpointSaved("a.1", 1, 0, "p0"), "saved step 0, which began at 0"),
@@ -196,6 +239,13 @@ class TestEveryStepOnce:
         bench = self.bench()
         bench.see(wrong)
         assert said in bench.said
+
+    def test_copies_hold_what_their_generation_trained(self) -> None:
+        bench = self.bench()
+        bench.see(Trained("a.1", 1, 0, 70), Restored("a.1", 2, "", "", 69, copied_by=1), Trained("a.1", 2, 69, 80))
+        assert not bench.said
+        bench.see(Restored("a.1", 3, "", "", 69, copied_by=2))
+        assert "begins at step 69 from copies of generation 2, which trained from step 69 to 80" in bench.said
 
     def test_a_job_that_succeeds_before_its_last_step_is_told(self) -> None:
         bench = self.bench()

@@ -69,3 +69,17 @@ def weights(output: str) -> str:
     """The digest of the weights that an example prints at its end."""
     (line,) = [line for line in output.splitlines() if line.startswith("weights ")]
     return line.split()[1]
+
+
+def undisturbed_weights(script: Path, steps: int, out: Path) -> str:
+    """The digest of the weights that ``script`` prints last, run in one process in which nothing happens."""
+    env = {name: value for name, value in os.environ.items() if not name.startswith("EVERTRAIN_")}
+    done = subprocess.run(
+        [sys.executable, str(script), "--steps", str(steps), "--out", str(out)],
+        env=env | {"OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=True,
+    )
+    return done.stdout.split()[-1]

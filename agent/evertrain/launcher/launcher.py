@@ -312,8 +312,11 @@ def _with_group(base: LauncherStatus, group: LocalGroup, progress: GangProgress 
     )
     if progress is None or progress.generation != group.generation:  # the next one is being started
         return status
+    restored = progress.restored
     return replace(
         status,
+        restored_step=0 if restored is None else restored.step,
+        restored_from="" if restored is None else restored.tier.value,
         attached=progress.attached,
         step=progress.step,
         loss=progress.loss,

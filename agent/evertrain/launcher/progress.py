@@ -34,7 +34,7 @@ class _Told:
     phase: Phase | None = None
     step: int | None = None
     stepped: bool = False
-    restored: bool = False
+    restored: Restored | None = None
     loss: float | None = None
     tokens: int | None = None
 
@@ -87,6 +87,11 @@ class GangProgress:
         return next((told.phase.value for _, told in sorted(self._told.items()) if told.phase is not None), "")
 
     @property
+    def restored(self) -> Restored | None:
+        """What the lowest rank was restored from, if anything."""
+        return next((told.restored for _, told in sorted(self._told.items()) if told.restored is not None), None)
+
+    @property
     def milestones(self) -> tuple[bool, str, StartPhases, int]:
         """What is told sooner than a mere step, when it changes."""
         return self.attached, self.phase, self.phases, len(self.notes)
@@ -117,9 +122,9 @@ class GangProgress:
                 if not self.phases.first_step_s and all(each.stepped for each in self._told.values()):
                     self.phases = replace(self.phases, first_step_s=self._elapsed_s())
             case Restored(step=step):
-                told.restored = True
+                told.restored = report
                 told.reach(step)
-                if not self.phases.restored_s and all(each.restored for each in self._told.values()):
+                if not self.phases.restored_s and all(each.restored is not None for each in self._told.values()):
                     self.phases = replace(self.phases, restored_s=self._elapsed_s())
             case Noted(what=what, departs=departs):
                 note = RunNote(what=what[:NOTE_CHARS_MAX], departs=departs)

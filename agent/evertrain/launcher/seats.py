@@ -24,6 +24,8 @@ _ABSENT_HAS_A_MEANING: Final = (
     environ.RESTORE_DIGEST,
     environ.RESTORE_MEMORY,
     environ.COPIES,
+    environ.COPIES_TO,
+    environ.COPY_EVERY,
 )
 
 
@@ -97,6 +99,10 @@ def job_environ(launch: LaunchFile, *, inherited: Mapping[str, str], beacon: str
         result[environ.REPRODUCIBLE] = str(spec.reproducible_microbatches)
     if spec.checkpoint.every_s:
         result[environ.CHECKPOINT_EVERY_S] = repr(spec.checkpoint.every_s)
+    if spec.checkpoint.memory_auto:
+        result[environ.COPY_EVERY] = "auto"
+    elif spec.checkpoint.memory_every_steps:
+        result[environ.COPY_EVERY] = str(spec.checkpoint.memory_every_steps)
     return result
 
 
@@ -139,4 +145,8 @@ def worker_environ(
         result[environ.RESTORE] = place.restore_path
     if place.restore_digest:
         result[environ.RESTORE_DIGEST] = place.restore_digest
+    if place.memory_since:
+        result[environ.RESTORE_MEMORY] = str(place.memory_since)
+    if place.copies_to is not None:
+        result[environ.COPIES_TO] = str(place.copies_to)
     return result

@@ -11,7 +11,7 @@ from evertrain.api.v1 import operator_pb2
 from evertrain.ctl.failures import EndedBadly
 from evertrain.ctl.plain import plain
 from evertrain.ctl.screen import Line, Screen
-from evertrain.ctl.views import job_state, phases_text, status_line
+from evertrain.ctl.views import job_state, phases_text, restored_from, status_line
 from evertrain.ctl.words import clean, clock, length, plural
 
 if TYPE_CHECKING:
@@ -51,6 +51,8 @@ def _recovery(each: operator_pb2.Generation) -> Line:
     lost = f"; {plural(each.steps_lost, 'step')} again" if each.steps_lost else ""
     took = length(each.phases.total_ms / 1000)
     text = f"generation {each.generation} steps after {took} ({phases_text(each.phases)}){lost}"
+    if where := restored_from(each):
+        text += f"; from step {each.restored_step:,}{where}"
     return Line(prefix=INDENT, text=text)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from evertrain.api.v1 import operator_pb2
 from evertrain.ctl.operator import ENDED
 from evertrain.ctl.screen import Line
-from evertrain.ctl.views import job_state, phases_text
+from evertrain.ctl.views import job_state, phases_text, restored_from
 from evertrain.ctl.words import age, clean, clock, day, instant, length, plural
 
 
@@ -55,7 +55,9 @@ def _recovery(each: operator_pb2.Generation) -> str:
     elif not each.first_step:
         parts.append("It completed no step.")
     if each.restored_step:
-        parts.append(f"It resumed from step {each.restored_step:,}; {plural(each.steps_lost, 'step')} done again.")
+        where = restored_from(each)
+        again = plural(each.steps_lost, "step")
+        parts.append(f"It resumed from step {each.restored_step:,}{where}; {again} done again.")
     return " ".join(parts)
 
 

@@ -153,6 +153,8 @@ def saving(job: operator_pb2.Job, now_s: float) -> str:
     policy = job.spec.checkpoint
     if not policy.dir:
         return ""
+    copied = "as often as is best" if policy.memory_auto else f"every {plural(policy.memory_every_steps, 'step')}"
+    copies = f"copies in memory {copied}" + (", also on another node" if policy.peer_copies else "")
     every = job.save_every or policy.every_steps
     often = f"every {plural(every, 'step')}" if every else ""
     if policy.auto:
@@ -161,6 +163,7 @@ def saving(job: operator_pb2.Job, now_s: float) -> str:
     if policy.every_s:
         often = ", and ".join(part for part in (often, f"{length(policy.every_s)} after the last one") if part)
     parts = [often or "as the script decides"]
+    parts += [copies] if policy.memory_auto or policy.memory_every_steps else []
     if job.exposed_since_s:
         late = f", more than the {length(policy.exposed_max_s)} wanted" if job.overdue else ""
         parts.append(f"{length(max(0.0, now_s - job.exposed_since_s))} of work not saved{late}")
@@ -267,6 +270,12 @@ def phases(of: operator_pb2.RecoveryPhases) -> tuple[tuple[str, float], ...]:
     )
 
 
+def restored_from(generation: operator_pb2.Generation) -> str:
+    """`` in memory``, where it was no checkpoint on storage that a generation resumed from."""
+    words = {"memory": " in memory", "peer": " in memory, in part another node's"}
+    return words.get(generation.restored_from, "")
+
+
 def phases_text(of: operator_pb2.RecoveryPhases) -> str:
     """``noticing 25ms, starting 105ms``: the known ones."""
     return ", ".join(f"{name} {length(spent_ms / 1000)}" for name, spent_ms in phases(of) if spent_ms > 0)
@@ -274,7 +283,7 @@ def phases_text(of: operator_pb2.RecoveryPhases) -> str:
 
 def phases_grid(history: Sequence[operator_pb2.Generation]) -> Grid:
     """Where the milliseconds of each recovery went."""
-    titles = ("GEN", "DETECT", "DECIDE", "STOP", "RESTART", "RESTORE", "STEP", "TOTAL", "LOST", "FROM STEP")
+    titles = ("GEN", "DETECT", "DECIDE", "STOP", "RESTART", "RESTORE", "STEP", "TOTAL", "LOST", "FROM STEP", "IN")
     rows = tuple(
         (
             str(each.generation),
@@ -284,6 +293,7 @@ def phases_grid(history: Sequence[operator_pb2.Generation]) -> Grid:
             ),
             str(each.steps_lost),
             str(each.restored_step),
+            clean(each.restored_from) or "-",
         )
         for each in history
         if each.phases.total_ms or any(spent_ms for _, spent_ms in phases(each.phases))

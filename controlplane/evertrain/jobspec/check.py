@@ -197,6 +197,7 @@ def _checkpoint(spec: JobSpec) -> Iterator[Problem]:
         yield _error(("checkpoint", "every_steps"), "there is no folder to save in: give checkpoint.dir")
     if wanted.auto and wanted.every_steps:
         yield _error(("checkpoint", "every_steps"), "a number and auto exclude each other: keep one")
+    yield from _copies(spec)
     if wanted.fixed_size and spec.nodes.min != spec.nodes.max:
         text = (
             f"its checkpoints can't be resharded, so once it has saved it keeps the nodes that it has then; between "
@@ -218,6 +219,20 @@ def _reproducible(spec: JobSpec) -> Iterator[Problem]:
         yield _warning(path, f"every worker needs a microbatch, so the gang has at most {spec.nodes_most} nodes")
     if spec.command:
         yield _warning(path, "a command has to use the trainer library to the end: nothing else makes it reproducible")
+
+
+def _copies(spec: JobSpec) -> Iterator[Problem]:
+    wanted = spec.checkpoint
+    yield from _within(("checkpoint", "memory_every_steps"), wanted.memory_every_steps, 0, EVERY_STEPS_MAX)
+    if wanted.copies and not wanted.dir:
+        yield _error(("checkpoint", "memory_every_steps"), "copies in memory go with checkpoints: give checkpoint.dir")
+    if wanted.memory_auto and wanted.memory_every_steps:
+        yield _error(("checkpoint", "memory_every_steps"), "a number and auto exclude each other: keep one")
+    if wanted.peer_copies and not wanted.copies:
+        text = "there are no copies in memory to keep on another node: give checkpoint.memory_every_steps"
+        yield _error(("checkpoint", "peer_copies"), text)
+    if wanted.peer_copies and spec.nodes.max == 1:
+        yield _warning(("checkpoint", "peer_copies"), "a gang of one node has no other node to keep its copies")
 
 
 def _durations(spec: JobSpec) -> Iterator[Problem]:

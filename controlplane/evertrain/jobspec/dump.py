@@ -41,6 +41,8 @@ def _checkpoint(spec: JobSpec) -> dict[str, Any]:
         "keep_proven": wanted.keep_proven,
         "exposed_max": duration_text(wanted.exposed_max_s),
         "reshard": not wanted.fixed_size,
+        "memory_every_steps": "auto" if wanted.memory_auto else wanted.memory_every_steps,
+        "peer_copies": wanted.peer_copies,
     }
 
 

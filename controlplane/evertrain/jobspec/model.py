@@ -148,6 +148,8 @@ class CheckpointModel(_Fields):
     keep_proven: WholeNumber = _DEFAULT.checkpoint.keep_proven
     exposed_max: Duration = _DEFAULT.checkpoint.exposed_max_s
     reshard: Truth = not _DEFAULT.checkpoint.fixed_size
+    memory_every_steps: Steps = _DEFAULT.checkpoint.memory_every_steps
+    peer_copies: Truth = _DEFAULT.checkpoint.peer_copies
 
     @model_validator(mode="before")
     @classmethod
@@ -169,6 +171,9 @@ class CheckpointModel(_Fields):
             keep_proven=self.keep_proven,
             exposed_max_s=self.exposed_max,
             fixed_size=not self.reshard,
+            memory_every_steps=0 if self.memory_every_steps == AUTO else self.memory_every_steps,
+            memory_auto=self.memory_every_steps == AUTO,
+            peer_copies=self.peer_copies,
         )
 
 

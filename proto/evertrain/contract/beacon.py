@@ -22,6 +22,16 @@ class Phase(StrEnum):
     STOPPING = "stopping"
 
 
+class Tier(StrEnum):
+    """Where a state was restored from."""
+
+    STORAGE = "storage"
+    MEMORY = "memory"
+    """Each node's own."""
+    PEER = "peer"
+    """Memory, and what a node did not have came from another one's."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hello:
     """First message of a worker."""
@@ -101,11 +111,12 @@ class CheckpointRefused:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Restored:
-    """The worker's state was restored from a checkpoint whose digests matched."""
+    """The worker's state was restored from a checkpoint, or from copies in memory, whose digests matched."""
 
     step: int
     path: str
     restore_s: float
+    tier: Tier = Tier.STORAGE
 
 
 NOTE_CHARS_MAX: Final = 500

@@ -41,6 +41,17 @@ class CheckpointPolicy:
     """Work that is not saved is worth an alert after so long. 0: never."""
     fixed_size: bool = False
     """``reshard: false``: its checkpoints load at the world size only that they were saved at."""
+    memory_every_steps: int = 0
+    """Copy the state in memory after every so many steps. 0: only for checkpoints."""
+    memory_auto: bool = False
+    """``memory_every_steps: auto``: the trainer library chooses from what a copy costs and how often the job breaks."""
+    peer_copies: bool = False
+    """Copies in memory are kept on another node, too, and so outlive their own."""
+
+    @property
+    def copies(self) -> bool:
+        """Whether the state is copied in memory between checkpoints."""
+        return self.memory_every_steps > 0 or self.memory_auto
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

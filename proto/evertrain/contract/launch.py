@@ -82,6 +82,10 @@ class GangPlace:
     """Generations before this one (torchrun's TORCHELASTIC_RESTART_COUNT)."""
     mtbf_s: float = 0.0
     """How long a gang of this size runs on average before it breaks, as far as is known. 0: unknown."""
+    memory_since: int = 0
+    """Copies in memory of this generation and later ones may be restored, if they are newer. 0: none may."""
+    copies_to: int | None = None
+    """Group rank of the node that keeps copies of this one's memory. None: none does."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,6 +197,10 @@ class LauncherStatus:
     """The last 16; repeated in each status, registered once by the coordinator."""
     notes: tuple[RunNote, ...] = ()
     """The first 8 of the present generation."""
+    restored_step: int = 0
+    """What the present generation was restored to on this node."""
+    restored_from: str = ""
+    """The :class:`~evertrain.contract.beacon.Tier` it came from. Empty: nothing was restored yet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -399,7 +399,7 @@ def test_a_file_with_windows_line_ends_and_a_byte_order_mark_is_read(tmp_path: P
 def test_every_field_of_checkpoint_is_read(write: Write) -> None:
     text = (
         "checkpoint: {dir: s3://bucket/jobs, every_steps: auto, every: 10m, keep_last: 5, keep_every_steps: 1000,\n"
-        "  keep_proven: 2, exposed_max: 30m, reshard: false}\n"
+        "  keep_proven: 2, exposed_max: 30m, reshard: false, memory_every_steps: 10, peer_copies: true}\nnodes: 2\n"
     )
     assert load(write(OK + text)).spec.checkpoint == CheckpointPolicy(
         dir="s3://bucket/jobs",
@@ -410,6 +410,8 @@ def test_every_field_of_checkpoint_is_read(write: Write) -> None:
         keep_proven=2,
         exposed_max_s=1800.0,
         fixed_size=True,
+        memory_every_steps=10,
+        peer_copies=True,
     )
 
 
@@ -427,6 +429,17 @@ def test_reshard_is_true_or_false_and_nothing_like_it(write: Write, word: str) -
 def test_auto_needs_a_folder_to_save_in(write: Write) -> None:
     (complaint,) = complaints(write(f"{OK}checkpoint: {{every_steps: auto}}\n"))
     assert "there is no folder to save in" in complaint
+
+
+def test_copies_in_memory_are_as_often_as_said_or_as_is_best(write: Write) -> None:
+    spec = load(write(f"{OK}checkpoint: {{dir: /c, memory_every_steps: auto}}\n")).spec.checkpoint
+    assert (spec.memory_auto, spec.memory_every_steps, spec.copies) == (True, 0, True)
+    (complaint,) = complaints(write(f"{OK}checkpoint: {{memory_every_steps: 1}}\n"))
+    assert "copies in memory go with checkpoints: give checkpoint.dir" in complaint
+    (complaint,) = complaints(write(f"{OK}checkpoint: {{dir: /c, peer_copies: true}}\nnodes: 2\n"))
+    assert "checkpoint.peer_copies: there are no copies in memory" in complaint
+    (warning,) = load(write(f"{OK}checkpoint: {{dir: /c, memory_every_steps: 1, peer_copies: true}}\n")).warnings
+    assert "a gang of one node has no other node" in str(warning)
 
 
 def test_a_job_that_cannot_reshard_is_told_before_it_starts_that_it_keeps_its_size(write: Write) -> None:

@@ -102,6 +102,20 @@ def test_a_job_whose_interval_is_chosen_is_told_so_and_how_long_its_gang_runs() 
     assert environ.MTBF_S not in worker(PLACE, spec)
 
 
+def test_a_worker_is_told_how_often_to_copy_and_which_copies_it_may_restore() -> None:
+    def job(wanted: CheckpointPolicy) -> dict[str, str]:
+        spec = JobSpec(name="j", command=("x",), checkpoint=wanted)
+        return job_environ(launch_file(spec), inherited={environ.COPY_EVERY: "3"}, beacon="/b", progress="")
+
+    assert job(CheckpointPolicy(dir="/ckpt", memory_every_steps=5))[environ.COPY_EVERY] == "5"
+    assert job(CheckpointPolicy(dir="/ckpt", memory_auto=True))[environ.COPY_EVERY] == "auto"
+    assert environ.COPY_EVERY not in job(CheckpointPolicy(dir="/ckpt"))
+    spec = JobSpec(name="j", command=("x",))
+    told = worker(replace(PLACE, memory_since=4, copies_to=0), spec)
+    assert (told[environ.RESTORE_MEMORY], told[environ.COPIES_TO]) == ("4", "0")
+    assert not {environ.RESTORE_MEMORY, environ.COPIES_TO} & set(worker(PLACE, spec))
+
+
 @pytest.mark.parametrize(
     ("nproc", "given", "threads"), [(1, {}, None), (2, {}, "1"), (2, {"OMP_NUM_THREADS": "8"}, "8")]
 )

@@ -10,7 +10,7 @@ from google.protobuf.descriptor import Descriptor
 from evertrain.api import mirror
 from evertrain.api.v1 import agent_pb2, job_pb2, operator_pb2, record_pb2
 from evertrain.contract import jobspec, launch
-from evertrain.controlplane.core import commands, orders, policy, state
+from evertrain.controlplane.core import commands, history, orders, policy, state
 from evertrain.controlplane.core.commands import Decision
 from evertrain.controlplane.core.events import CheckpointVerb
 from evertrain.controlplane.core.ids import Instant, NodeName
@@ -27,7 +27,7 @@ PAIRS = [
     (state.Request, record_pb2.RequestRecord),
     (commands.Told, record_pb2.EventRecord),
     (codec.Cluster, record_pb2.ClusterRecord),
-    (state.RecoveryPhases, operator_pb2.RecoveryPhases),
+    (history.RecoveryPhases, operator_pb2.RecoveryPhases),
     (orders.JobOrder, agent_pb2.JobOrder),
     (LogAsk, agent_pb2.LogRequest),
     (jobspec.JobSpec, job_pb2.JobSpec),

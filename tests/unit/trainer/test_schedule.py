@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-from evertrain.trainer.schedule import AUTO_S_MAX, AUTO_S_MIN, Schedule
+from evertrain.trainer.schedule import AUTO_S_MAX, AUTO_S_MIN, COPY_S_MIN, Schedule
 
 
 def made(
-    *, every_steps: int = 0, every_s: float = 0.0, auto_mtbf_s: float = 0.0, copy_every_steps: int = 0
+    *,
+    every_steps: int = 0,
+    every_s: float = 0.0,
+    auto_mtbf_s: float = 0.0,
+    copy_every_steps: int = 0,
+    copy_auto_mtbf_s: float = 0.0,
 ) -> Schedule:
     return Schedule(
-        every_steps=every_steps, every_s=every_s, auto_mtbf_s=auto_mtbf_s, copy_every_steps=copy_every_steps
+        every_steps=every_steps,
+        every_s=every_s,
+        auto_mtbf_s=auto_mtbf_s,
+        copy_every_steps=copy_every_steps,
+        copy_auto_mtbf_s=copy_auto_mtbf_s,
     )
 
 
@@ -74,3 +83,29 @@ def test_with_auto_the_distance_follows_the_cost_and_the_failures_within_bounds(
     fixed = made(every_s=60.0)
     fixed.learn(blocked_s=100.0, persist_s=100.0)
     assert fixed.every_s == 60.0
+
+
+def test_with_auto_copies_in_memory_come_as_often_as_their_cost_and_the_failures_make_best() -> None:
+    schedule = made(copy_auto_mtbf_s=3600.0)
+    assert not schedule.wishes_copy(0.0)
+    assert schedule.wishes_copy(COPY_S_MIN)
+    schedule.agreed(False, True)
+    assert schedule.copy_due(1, 0)
+    schedule.copied(COPY_S_MIN)
+    assert not schedule.copy_due(2, 1)
+    schedule.learn_copy(blocked_s=0.02, seal_s=0.5)
+    assert 8.0 < schedule.copy_every_s < 16.0
+    assert not schedule.wishes_copy(8.0)
+    assert schedule.wishes_copy(16.0 + COPY_S_MIN)
+    schedule.saved(17, 17.0)
+    assert not schedule.wishes_copy(18.0), "a save is a copy, too"
+    schedule.learn_copy(blocked_s=0.0, seal_s=40.0)
+    assert schedule.copy_every_s == 80.0, "never closer than the saver can follow"
+
+
+def test_without_auto_time_leads_to_no_copy() -> None:
+    schedule = made(copy_every_steps=5)
+    schedule.learn_copy(blocked_s=9.0, seal_s=9.0)
+    assert not schedule.wishes_copy(0.0)
+    assert not schedule.wishes_copy(1e6)
+    assert [step for step in range(1, 12) if schedule.copy_due(step, step - 1)] == [5, 10]

@@ -37,6 +37,12 @@ def test_saves_may_be_as_often_as_is_best() -> None:
     assert (settings.checkpoint_auto, settings.checkpoint_every_steps, settings.mtbf_s) == (True, 0, 3600.5)
 
 
+def test_copies_in_memory_may_be_as_often_as_is_best() -> None:
+    settings = Settings.from_environ({environ.COPY_EVERY: "auto"})
+    assert (settings.copy_auto, settings.copy_every_steps) == (True, 0)
+    assert Settings.from_environ({environ.COPY_EVERY: "7"}).copy_every_steps == 7
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
     [

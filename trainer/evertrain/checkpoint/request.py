@@ -94,6 +94,8 @@ class Sealed:
 
     step: int
     copy: str
+    seal_s: float = 0.0
+    """How long that took."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

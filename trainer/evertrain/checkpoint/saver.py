@@ -89,7 +89,7 @@ class Saver:
         try:
             layout = self._layout(request.layout)
             view = _mapped(request.copy, layout.bytes)
-            entries = self._seal(request, layout, view)
+            entries = self._seal(request, layout, view, began)
             if how is not None:
                 committed = self._persist(request, how, _regions(layout, entries, view))
         except (SaveFailed, StorageError) as err:
@@ -102,11 +102,11 @@ class Saver:
             self._reply(Ended(step=request.step, committed=committed, failure=failure, persist_s=took_s))
         self._reply(Released(copy=request.copy))
 
-    def _seal(self, request: Save, layout: CopyLayout, view: memoryview) -> list[Entry]:
+    def _seal(self, request: Save, layout: CopyLayout, view: memoryview, began: float) -> list[Entry]:
         entries = _entries(view, layout, request.record.hash)
         record = replace(request.record, entries=tuple(entries), bytes=layout.bytes)
         _write_whole(Path(seal_path(request.copy)), Seal(record=record, world_size=request.world_size))
-        self._reply(Sealed(step=request.step, copy=request.copy))
+        self._reply(Sealed(step=request.step, copy=request.copy, seal_s=time.monotonic() - began))
         return entries
 
     def _excuse(self, request: Save, failure: str) -> None:

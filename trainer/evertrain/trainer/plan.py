@@ -29,6 +29,8 @@ class Plan:
     auto_mtbf_s: float
     """Choose the time between saves for failures so far apart; 0: do not."""
     copy_every_steps: int
+    copy_auto_mtbf_s: float
+    """The same for copies in memory."""
     keep: int
     seed: int
     """Rank 0's torch seed at the first start of the job."""
@@ -44,6 +46,7 @@ class Plan:
             every_s=self.every_s,
             auto_mtbf_s=self.auto_mtbf_s,
             copy_every_steps=self.copy_every_steps,
+            copy_auto_mtbf_s=self.copy_auto_mtbf_s,
         )
 
 
@@ -51,7 +54,7 @@ def made(settings: Settings, *, warn: Callable[[str], None]) -> Plan:
     """Look at the storage, if any, and tell what all ranks go by. Storage that cannot be used is warned of."""
     root = settings.checkpoint_root
     found = _prepare(root, settings, warn) if root else []
-    generation = settings.generation
+    generation, mtbf_s = settings.generation, settings.mtbf_s or AUTO_MTBF_S
     if settings.managed:
         path = settings.restore_path
         candidates = [Candidate(path=path, digest=settings.restore_digest)] if path else []
@@ -64,8 +67,9 @@ def made(settings: Settings, *, warn: Callable[[str], None]) -> Plan:
         generation=generation,
         every_steps=settings.checkpoint_every_steps,
         every_s=settings.checkpoint_every_s,
-        auto_mtbf_s=(settings.mtbf_s or AUTO_MTBF_S) if settings.checkpoint_auto else 0.0,
+        auto_mtbf_s=mtbf_s if settings.checkpoint_auto else 0.0,
         copy_every_steps=settings.copy_every_steps,
+        copy_auto_mtbf_s=mtbf_s if settings.copy_auto else 0.0,
         keep=settings.checkpoint_keep,
         seed=torch.initial_seed() >> 1,  # 63 bits, which every reader of JSON keeps whole
         code_commit=commit_of_script() if root else "",

@@ -18,6 +18,7 @@ from typing import Any
 from evertrain.checkpoint.digests import DigestUnavailable
 from evertrain.checkpoint.manifest import MANIFEST_NAME, CheckpointName, Entry, RankRecord, VerificationFailed
 from evertrain.checkpoint.storage.api import StorageError, Unreachable
+from evertrain.contract.beacon import Tier
 from evertrain.trainer import rng
 from evertrain.trainer.parts import LOOP, RNG, Parts, own_name
 from evertrain.trainer.peers import Message, Peers
@@ -62,6 +63,7 @@ class Resumed:
     where: str
     """In words, or the checkpoint's path."""
     parent: Candidate
+    tier: Tier
 
 
 class _Unread:
@@ -99,7 +101,7 @@ class Resume:
             gathered, trouble = self._try(lambda source=source: source)  # type: ignore[misc]
             troubles = [each for each in self._peers.gather(trouble) if each]
             if not troubles and gathered is not None:
-                return self._take_over(gathered, where=source.where, parent=Candidate(path=""))
+                return self._take_over(gathered, where=source.where, parent=Candidate(path=""), tier=Tier.MEMORY)
             self._warn(f"{source.where} is not used: {troubles[0]}")
         return None
 
@@ -127,7 +129,7 @@ class Resume:
             gathered, trouble = self._try(lambda c=candidate: StorageSource(c.path, digest=c.digest))  # type: ignore[misc]
             troubles = [each for each in self._peers.gather(trouble) if each]
             if not troubles and gathered is not None:
-                return self._take_over(gathered, where=candidate.path, parent=candidate)
+                return self._take_over(gathered, where=candidate.path, parent=candidate, tier=Tier.STORAGE)
             refusals = [each for each in troubles if "part" in each]  # one that saw damage settles it
             if not refusals:
                 raise Unreachable(f"checkpoint {candidate.path} cannot be read now: {troubles[0]['unreadable']}")
@@ -152,7 +154,7 @@ class Resume:
         except (StorageError, DigestUnavailable) as err:
             return None, {"unreadable": str(err)}
 
-    def _take_over(self, gathered: Gathered, *, where: str, parent: Candidate) -> Resumed:
+    def _take_over(self, gathered: Gathered, *, where: str, parent: Candidate, tier: Tier) -> Resumed:
         rank, tensor_at = self._peers.rank, gathered.tensors.__getitem__
         self._parts.require_match(gathered.values, path=where, rank=rank)
         loop: Mapping[str, Any] = rebuild(gathered.values[LOOP], tensor_at)
@@ -164,4 +166,6 @@ class Resume:
             rng.put_back(rebuild(own, tensor_at))
         else:
             rng.derive(seed=loop["seed"], rank=rank, step=loop["step"])
-        return Resumed(step=loop["step"], tokens=loop["tokens"], seed=loop["seed"], where=where, parent=parent)
+        return Resumed(
+            step=loop["step"], tokens=loop["tokens"], seed=loop["seed"], where=where, parent=parent, tier=tier
+        )

@@ -102,6 +102,8 @@ class Given:
         """Those of the present layout."""
         self.pending: set[int] = set()
         """Steps of saves whose end this rank will hear of."""
+        self.seal_s = 0.0
+        """How long the saver took to seal the last copy."""
         self._ended: list[Ended] = []
         self._sealed = False
         """A copy of the present layout is whole."""
@@ -140,7 +142,8 @@ class Given:
             return
         for reply in replies:
             match reply:
-                case Sealed(step=step, copy=path):
+                case Sealed(step=step, copy=path, seal_s=seal_s):
+                    self.seal_s = seal_s
                     self._seal(path, step)
                 case Released(copy=path):
                     if (copy := self._copy(path)) is not None:
@@ -177,7 +180,7 @@ class Saves:
         self._parts, self._peers, self._whose, self._clock = parts, peers, whose, clock
         self._own_folder = None if folder else CopiesFolder.of_its_own()
         self._folder = Path(folder) if self._own_folder is None else self._own_folder.path
-        self._given = Given(SaverLink(self._folder, remove=self._own_folder is not None))
+        self.given = Given(SaverLink(self._folder, remove=self._own_folder is not None))
         self._pieces: list[Piece] = []
         self._layout: Layout | None = None
         self._layouts = 0
@@ -191,7 +194,7 @@ class Saves:
     def warm(self) -> None:
         """Start the saver: it takes longer to start than to save."""
         with suppress(SaverGone, OSError):  # the first save tells of it
-            self._given.link.start()
+            self.given.link.start()
 
     # -- a save begins
 
@@ -235,8 +238,8 @@ class Saves:
 
     def _start(self, target: Target, state: State, tensors: list[torch.Tensor]) -> None:
         assert self._layout is not None, "it was agreed on"
-        assert self._given.copies is not None, "they come with it"
-        copy = self._given.copies.free()
+        assert self.given.copies is not None, "they come with it"
+        copy = self.given.copies.free()
         assert copy is not None, "it was waited for"
         copy.begin()
         lasting = self._parts.lasting() if self._overlap else set()
@@ -249,7 +252,7 @@ class Saves:
         copy.busy = True
         self._under = _Under(target=target, copy=copy, copying=copying, state=state)
         if target.manifest is not None and self._hears:
-            self._given.pending.add(target.step)
+            self.given.pending.add(target.step)
 
     @property
     def _hears(self) -> bool:
@@ -258,17 +261,17 @@ class Saves:
     def _await_free_copy(self, patience_s: float) -> bool:
         """Whether there is one, or will be as soon as there is a layout."""
         until = self._clock() + patience_s
-        copies = self._given.copies
+        copies = self.given.copies
         while copies is not None and copies.free() is None:
             if (left_s := until - self._clock()) <= 0:
                 return False
-            self._given.listen(left_s)
+            self.given.listen(left_s)
         return True
 
     def _reading(self) -> bool:
         """Whether the saver still reads a copy of the old layout."""
-        self._given.listen(0.0)
-        return self._given.busy
+        self.given.listen(0.0)
+        return self.given.busy
 
     def _agree(self, pieces: list[Piece]) -> None:
         """Find a new layout and room for it. A collective. Raises :class:`SaveFailed` on all ranks alike."""
@@ -277,7 +280,7 @@ class Saves:
             self._layout, self._pieces = agree(self._peers, pieces, node=self._whose.node), pieces
             self._layouts += 1
             label = f"{self._whose.generation}-{self._layouts}"
-            self._given.use(Copies(self._folder, self._peers.rank, self._layout, label=label))
+            self.given.use(Copies(self._folder, self._peers.rank, self._layout, label=label))
             self._layout_path.write_text(json.dumps(wire.to_dict(_written_down(self._layout))))
         except StateUnfit as err:
             trouble = str(err)
@@ -285,7 +288,7 @@ class Saves:
             trouble = f"shared memory at {self._folder}: {err.strerror}"
         if self._peers.maxima([int(bool(trouble))])[0]:
             self._layout = None
-            self._given.use(None)
+            self.given.use(None)
             raise SaveFailed(self._first(trouble))
 
     @property
@@ -318,8 +321,8 @@ class Saves:
                     self._submit(under)
             except SaverGone as err:
                 under.copy.busy = False
-                self._given.fail(under.target.step, str(err))
-        self._given.listen(0.0)
+                self.given.fail(under.target.step, str(err))
+        self.given.listen(0.0)
 
     def _trouble_of(self, under: _Under) -> str:
         """What is wrong with the copy, which is over when this returns; empty: it is whole."""
@@ -347,7 +350,7 @@ class Saves:
             entries=(),
             values=values,
         )
-        self._given.link.save(
+        self.given.link.save(
             Save(
                 step=target.step,
                 copy=str(under.copy.path),
@@ -385,27 +388,27 @@ class Saves:
                 step=under.target.step,
                 reason=reason,
             )
-            self._given.link.abandon(abandon)
-        self._given.fail(under.target.step, f"rank {self._peers.rank}: {reason}")
+            self.given.link.abandon(abandon)
+        self.given.fail(under.target.step, f"rank {self._peers.rank}: {reason}")
 
     # -- a save ends
 
     def ended(self) -> list[Ended]:
         """Saves that are over since the last call, as far as this rank hears of them."""
-        return self._given.ended()
+        return self.given.ended()
 
     def finish(self, *, within_s: float) -> None:
         """Wait until the saver reads no copy, and the ends of all saves are known here; or until the time is over."""
         self.settle()
         until = self._clock() + within_s
-        while (self._given.pending or self._reading()) and (left_s := until - self._clock()) > 0:
-            self._given.listen(left_s)
+        while (self.given.pending or self._reading()) and (left_s := until - self._clock()) > 0:
+            self.given.listen(left_s)
 
     def close(self, *, within_s: float) -> None:
         """Let the saver end when it has done what it has."""
         for hook in self._hooks:
             hook.remove()
-        self._given.link.close(within_s=within_s)
+        self.given.link.close(within_s=within_s)
         if self._own_folder is not None:
             self._own_folder.close(remove=False)  # the saver does, when it has done what it has
             self._own_folder = None

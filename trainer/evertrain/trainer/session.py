@@ -206,12 +206,14 @@ class Session:
                 self._tell_nothing_to_save(step)
             return
         failed = state.settle()
-        self._schedule.learn(blocked_s=state.blocked_s, persist_s=state.persist_s)
+        blocked_s, seal_s = state.cost_s
+        self._schedule.learn(blocked_s=blocked_s, persist_s=state.persist_s)
+        self._schedule.learn_copy(blocked_s=blocked_s, seal_s=seal_s)
         leaving = self._agreed(state, self._cadence, wanted, failed=failed)
         if save or leaving or self._schedule.due(step, previous):
             self._save(state, leaving=leaving, must=save or leaving)
-        elif self._schedule.copy_due(step, previous):
-            state.copy(step, self._tokens)
+        elif self._schedule.copy_due(step, previous) and state.copy(step, self._tokens):
+            self._schedule.copied(self._clock())
 
     def flush(self) -> bool:
         """Wait until all saves under way are over; whether none of them failed, as far as this rank knows."""
@@ -257,15 +259,16 @@ class Session:
         peers, now = state.peers, self._clock()
         self._failed = self._failed or failed
         by_time = peers.rank == 0 and self._schedule.wishes(now)
+        copy_by_time = peers.rank == 0 and self._schedule.wishes_copy(now)
         leaving = wanted
         if peers.world_size > 1:
             if self._step < cadence.due:
                 return False
             proposal = cadence.proposal(self._step, now) if peers.rank == 0 else 0
-            told = peers.maxima([int(wanted), int(self._failed), int(by_time), proposal])
+            told = peers.maxima([int(wanted), int(self._failed), int(by_time), int(copy_by_time), proposal])
             cadence.agreed(told.pop(), step=self._step, now=now)
-            leaving, self._failed, by_time = map(bool, told)
-        self._schedule.agreed(by_time)
+            leaving, self._failed, by_time, copy_by_time = map(bool, told)
+        self._schedule.agreed(by_time, copy_by_time)
         if self._failed:
             self._failed = False
             self._schedule.failed(self._step)

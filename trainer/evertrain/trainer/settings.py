@@ -43,6 +43,8 @@ class Settings:
     mtbf_s: float = 0.0
     copy_every_steps: int = 0
     """Steps between two copies in memory; 0: only those that become checkpoints."""
+    copy_auto: bool = False
+    """Copy as often as costs and failures make best."""
     checkpoint_keep: int = 3
     copies: str = ""
     """Folder in shared memory, which outlives this worker."""
@@ -60,6 +62,7 @@ class Settings:
         Raises :class:`BadEnvironment`.
         """
         automatic = env.get(environ.CHECKPOINT_EVERY, "") == AUTO
+        copied = env.get(environ.COPY_EVERY, "") == AUTO
         return cls(
             beacon=env.get(environ.BEACON, ""),
             progress=env.get(environ.PROGRESS, ""),
@@ -74,7 +77,8 @@ class Settings:
             checkpoint_auto=automatic,
             checkpoint_every_s=_float(env, environ.CHECKPOINT_EVERY_S),
             mtbf_s=_float(env, environ.MTBF_S),
-            copy_every_steps=_int(env, environ.COPY_EVERY, 0),
+            copy_every_steps=0 if copied else _int(env, environ.COPY_EVERY, 0),
+            copy_auto=copied,
             copies=env.get(environ.COPIES, ""),
             checkpoint_keep=_int(env, environ.CHECKPOINT_KEEP, 3, least=1),
             restore_memory_since=_int(env, environ.RESTORE_MEMORY, 0),

@@ -124,7 +124,8 @@ class JobState:
         if resumed is not None:
             self.step, self.tokens, self._seed = resumed.step, resumed.tokens, resumed.seed
             self._restored_step, self._parent = resumed.step, resumed.parent
-            self._reporter.report(Restored(step=resumed.step, path=resumed.where, restore_s=self._clock() - began))
+            took_s = self._clock() - began
+            self._reporter.report(Restored(step=resumed.step, path=resumed.where, restore_s=took_s, tier=resumed.tier))
             for what in promise.departures_of(self._parts, since=resumed.step):
                 self._note(what, departs=True)
         if self.plan.root:
@@ -156,17 +157,19 @@ class JobState:
     # -- saving
 
     @property
-    def blocked_s(self) -> float:
-        """What the last save cost the training loop."""
-        return 0.0 if self._saves is None else self._saves.blocked_s
+    def cost_s(self) -> tuple[float, float]:
+        """What the last copy cost the training loop, and how long it then kept the saver busy."""
+        return (0.0, 0.0) if self._saves is None else (self._saves.blocked_s, self._saves.given.seal_s)
 
-    def copy(self, step: int, tokens: int) -> None:
-        """Begin a copy in memory alone, unless the ones before are still under way. A collective; never fails."""
+    def copy(self, step: int, tokens: int) -> bool:
+        """Begin a copy in memory alone; False: the ones before are still under way. A collective; never fails."""
         target = Target(step=step, tokens=tokens, manifest=None)
         try:
-            self._own_saves().begin(target, self._loop(step, tokens), rng.capture(), patience_s=0.0)
+            begun = self._own_saves().begin(target, self._loop(step, tokens), rng.capture(), patience_s=0.0)
         except SaveFailed as err:
             self._warn(f"no copy in memory: {err}")
+            return True  # to be tried when the next one is due
+        return begun is Begun.COPYING
 
     def save(self, step: int, tokens: int, *, patient: bool = True, must: bool = False) -> bool:
         """Begin a checkpoint of the present state; False: the last ones are still on their way, try again later.
@@ -235,18 +238,7 @@ class JobState:
 
     def _own_saves(self) -> Saves:
         if self._saves is None:
-            settings = self._settings
-            whose = Whose(
-                root=self.plan.root,
-                job=settings.job_id,
-                generation=self.plan.generation,
-                node=settings.group_rank,
-                watches=settings.witness and settings.managed,
-                keep=0 if settings.managed else self.plan.keep,
-                restored_step=self._restored_step,
-                folder=settings.copies,
-                deadline_s=COMMIT_S,
-            )
+            whose = _whose(self._settings, self.plan, restored_step=self._restored_step)
             self._saves = Saves(self._parts, self.peers, whose=whose, clock=self._clock)
         return self._saves
 
@@ -295,6 +287,20 @@ class JobState:
         if self.peers.rank == 0 and text not in self._warned:
             self._warned.add(text)
             log.warning("%s", text)
+
+
+def _whose(settings: Settings, plan: Plan, *, restored_step: int | None) -> Whose:
+    return Whose(
+        root=plan.root,
+        job=settings.job_id,
+        generation=plan.generation,
+        node=settings.group_rank,
+        watches=settings.witness and settings.managed,
+        keep=0 if settings.managed else plan.keep,
+        restored_step=restored_step,
+        folder=settings.copies,
+        deadline_s=COMMIT_S,
+    )
 
 
 def _told(ended: Ended, committed: Committed, world_size: int, parts: Parts) -> CheckpointCommitted:

@@ -124,7 +124,11 @@ def _work(rng: Random, size: Size) -> tuple[Work, ...]:
         program = _program(rng, trainer=trainer, short=short)
         saves_s = rng.uniform(600.0, 5400.0)
         checkpoint = CheckpointPolicy(
-            dir="/checkpoints", every_steps=max(1, int(saves_s / program.step_s)), keep=rng.randint(2, 5)
+            dir="/checkpoints",
+            every_steps=max(1, int(saves_s / program.step_s)),
+            keep=rng.randint(2, 5),
+            memory_every_steps=(copied := rng.choice((0, 1, 7))),
+            peer_copies=copied > 0 and rng.random() < 0.5,
         )
         spec = JobSpec(
             name=name,

@@ -155,13 +155,17 @@ class Trained:
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """All workers of a generation loaded a checkpoint; ``step`` 0 and no path: a fresh start."""
+    """All workers of a generation loaded a checkpoint; ``step`` 0 and no path: a fresh start.
+
+    With ``copied_by`` they loaded copies in memory instead, which that generation had made.
+    """
 
     job: str
     generation: int
     path: str
     digest: str
     step: int
+    copied_by: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 
+from evertrain.chaos.sim.copies import Shelf
 from evertrain.chaos.sim.history import LauncherEnded, LauncherStarted, OrderObeyed, WorkersEnded, WorkersStarted
 from evertrain.chaos.sim.site import Site
 from evertrain.chaos.sim.training import Training, Workers
@@ -61,6 +62,8 @@ class SimLauncher:
         self.went_on_at: float | None = None
         """When it last went on after it had been stopped."""
         self.gang: Gang | None = None
+        self._copies = Shelf()
+        """In memory, which outlives its workers."""
         self._fence = (0, 0)
         self._yield_wanted = False
         """Of the newest order to run, which may come before its workers are forked."""
@@ -116,6 +119,8 @@ class SimLauncher:
                 step=0,
                 phases=StartPhases(stopped_s=stop_s),
                 notices=(),
+                restored_step=0,
+                restored_from="",
                 master_port=self.status.master_port + 1,
             )
             begun_at = self._site.now()
@@ -133,6 +138,7 @@ class SimLauncher:
             node=self.node,
             place=order.place,
             begun_at=begun_at,
+            copies=self._copies,
             on_news=self.tell,
             on_progress=partial(self.tell, beat=True),
             on_end=lambda code, message: self._worker_ended(workers, code, message),
@@ -269,5 +275,7 @@ class SimLauncher:
                 attached=True,
                 step=self.step,
                 phases=phases,
+                restored_step=workers.restored_step,
+                restored_from=workers.restored_from,
                 notices=tuple(workers.notices[-NOTICES_MAX:]),
             )

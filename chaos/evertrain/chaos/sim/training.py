@@ -12,11 +12,13 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from functools import partial
 
+from evertrain.chaos.sim import copies
+from evertrain.chaos.sim.copies import Moment, Shelf
 from evertrain.chaos.sim.history import CheckpointRefused, CheckpointSaved, Restored, Trained
 from evertrain.chaos.sim.network import Network
 from evertrain.chaos.sim.site import Program, Site
 from evertrain.chaos.sim.storage import STORAGE, Condition, Stored
-from evertrain.contract.beacon import WITNESSES
+from evertrain.contract.beacon import WITNESSES, Tier
 from evertrain.contract.exits import WorkerExit
 from evertrain.contract.jobspec import JobSpec
 from evertrain.contract.launch import CheckpointNotice, GangPlace
@@ -60,6 +62,10 @@ class Workers:
     first_step_s: float = 0.0
     begun_at: float = 0.0
     yielded: bool = False
+    copies: Shelf
+    """Of its node."""
+    restored_step: int = 0
+    restored_from: str = ""
     notices: list[CheckpointNotice] = field(default_factory=list)
 
 
@@ -112,6 +118,23 @@ class Ring:
         for each in self.all:
             if not each.ended and not each.frozen:
                 each.on_end(1, f"RuntimeError: Timed out waiting {seconds:.0f}000ms for recv operation")
+
+    def leave_copies(self, generation: int, step: int) -> None:
+        """The last step that all copied stays in their nodes' memory, sealed by processes that live on."""
+        moment = Moment(generation=generation, step=step, world_size=self.first.place.world_size)
+        keepers = {w.place.group_rank: w.place.copies_to for w in self.all if w.place.copies_to is not None}
+        copies.leave(self._shelves, keepers, moment)
+
+    def newest_copies(self, *, newer_than: int) -> tuple[Moment, Tier] | None:
+        """What all together have in memory, if it may be restored."""
+        place = self.first.place
+        return copies.newest(
+            self._shelves, world_size=place.world_size, since=place.memory_since, newer_than=newer_than
+        )
+
+    @property
+    def _shelves(self) -> dict[int, Shelf]:
+        return {each.place.group_rank: each.copies for each in self._members.values()}
 
     def mount_hangs(self) -> bool:
         """Whether storage hangs on a node."""
@@ -197,8 +220,24 @@ class Training:
             each.connected_s = self._site.now() - each.begun_at
             each.on_news()
         path = self._ring.first.place.restore_path
+        stored = self._site.storage.kept.get(path)
+        if found := self._ring.newest_copies(newer_than=0 if stored is None else stored.step):
+            moment, tier = found
+            told = Restored(self._job, self._generation, "", "", moment.step, copied_by=moment.generation)
+            self._site.history.add(told)
+            self._begin(moment.step, tier)
+            return
         seconds = self._program.restore_s * self._site.storage.slow if path else 0.0
         self._timer = self._site.later(seconds, self._read)
+
+    def _begin(self, step: int, tier: Tier) -> None:
+        self._part, self._base, self._first = Part.STEPPING, step, step
+        self._stepping_since = self._site.now()
+        for each in self._ring.all:
+            each.restored_s = self._site.now() - each.begun_at
+            each.restored_step, each.restored_from = step, tier.value if step else ""
+            each.on_news()
+        self._go_on()
 
     def _read(self) -> None:
         place = self._ring.first.place
@@ -220,12 +259,7 @@ class Training:
             return
         self._restore_path = path
         self._site.history.add(Restored(self._job, self._generation, path, place.restore_digest, step))
-        self._part, self._base, self._first = Part.STEPPING, step, step
-        self._stepping_since = self._site.now()
-        for each in self._ring.all:
-            each.restored_s = self._site.now() - each.begun_at
-            each.on_news()
-        self._go_on()
+        self._begin(step, Tier.STORAGE)
 
     def _refuse(self, path: str, why: str) -> None:
         reader = self._ring.first
@@ -264,7 +298,7 @@ class Training:
                 each.on_news()
         every = self._save_every
         if self._base >= self._program.steps:
-            self._finish()
+            self._end_well(within_s=0.2)
         elif self._base == self._program.fails_at:
             self._ring.first.on_end(1, "ValueError: loss is NaN")
         elif self._yield_asked or (every and self._base % every == 0):
@@ -272,11 +306,12 @@ class Training:
         else:
             self._go_on()
 
-    def _finish(self) -> None:
+    def _end_well(self, *, within_s: float, yielded: bool = False) -> None:
         self._left_well = True
         self._break()
         for each in self._ring.all:
-            self._site.later(self._rng.uniform(0.0, 0.2), partial(_end, each))
+            each.yielded = yielded
+            self._site.later(self._rng.uniform(0.0, within_s), partial(_end, each))
 
     def _save(self) -> None:
         self._part = Part.SAVING
@@ -295,32 +330,21 @@ class Training:
             notice = CheckpointNotice(kind="failed", generation=self._generation, step=self._base, reason=why)
             told = told[:1]
         else:
-            notice = self._put()
+            stored = storage.put(self._job, self._base, self._generation)
+            self._site.history.add(CheckpointSaved(self._job, self._generation, stored.step, stored.path))
+            notice = _committed(stored, world_size=told[0].place.world_size, save_s=self._program.save_s)
             told = told[:WITNESSES]
         for each in told:
             each.notices.append(notice)
         self._cancel()
         self._part, self._stepping_since = Part.STEPPING, self._site.now()
         if self._yield_asked and notice.kind == "committed":
-            self._leave()
+            self._end_well(within_s=0.1, yielded=True)
             return
         self._yield_asked = False
         for each in told:
             each.on_news()
         self._go_on()
-
-    def _put(self) -> CheckpointNotice:
-        storage, history = self._site.storage, self._site.history
-        stored = storage.put(self._job, self._base, self._generation)
-        history.add(CheckpointSaved(self._job, self._generation, stored.step, stored.path))
-        return _committed(stored, world_size=self._ring.first.place.world_size, save_s=self._program.save_s)
-
-    def _leave(self) -> None:
-        self._left_well = True
-        self._break()
-        for each in self._ring.all:
-            each.yielded = True
-            self._site.later(self._rng.uniform(0.0, 0.1), partial(_end, each))
 
     # -- breaking --------------------------------------------------------------------------------
 
@@ -330,13 +354,17 @@ class Training:
         self._base = self._done()
         self._cancel()
         self._forget_timeout()
+        every = self._spec.checkpoint.memory_every_steps if self._save_every else 0
+        if every and self._part in (Part.STEPPING, Part.SAVING) and (step := self._base // every * every) > self._first:
+            self._ring.leave_copies(self._generation, step)
         self._part = Part.OVER
         for each in self._ring.all:
             each.on_progress()
         if self._base > self._first or self._restore_path:
             self._site.history.add(Trained(self._job, self._generation, self._first, self._base))
         # Whoever hears nothing of it stays in its collective until that times out.
-        self._site.later(self._program.collective_timeout_s, self._time_out)
+        seconds = self._program.collective_timeout_s
+        self._site.later(seconds, partial(self._ring.time_out, seconds))
 
     def _done(self) -> int:
         if self._part is not Part.STEPPING or self._timer is None:
@@ -357,10 +385,7 @@ class Training:
         self._timeout = None
         waiting = self._part is Part.GATHERING or self._ring.stalled() or self._site.storage.hanging > 0
         if not self.over and (waiting or self._ring.mount_hangs()):
-            self._time_out()
-
-    def _time_out(self) -> None:
-        self._ring.time_out(self._program.collective_timeout_s)
+            self._ring.time_out(self._program.collective_timeout_s)
 
     def _cancel(self) -> None:
         if self._timer is not None:

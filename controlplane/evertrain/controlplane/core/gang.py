@@ -21,6 +21,7 @@ from evertrain.controlplane.core.keeping import tend
 from evertrain.controlplane.core.lineage import newest_checkpoint
 from evertrain.controlplane.core.logic import Logic
 from evertrain.controlplane.core.placement import form, obstacle, ready, usable, usable_of, whole
+from evertrain.controlplane.core.restored import from_copies, take_restored, without_copies
 from evertrain.controlplane.core.sight import Unknown, awaited
 from evertrain.controlplane.core.state import Gang, Job, JobState
 from evertrain.controlplane.core.words import some
@@ -290,8 +291,9 @@ def _close(draft: Draft, job: Job, reason: str) -> Job:
     """Write down that the present generation is over."""
     gang = job.gang
     assert gang is not None, "only a gang can be over"
+    job = take_restored(draft, job)
     steps = [s.step for _, s in draft.statuses(job, gang.nodes) if s.generation == gang.generation]
-    last = max([*steps, job.history[-1].first_step, gang.restore_step])
+    last = max([*steps, job.history[-1].first_step, job.history[-1].restored_step])
     entry = replace(job.history[-1], ended=reason, ended_at=draft.now, last_step=last)
     ran_s = (draft.now - gang.formed_at) * len(gang.members)
     return replace(
@@ -314,6 +316,14 @@ def _charge(job: Job, gang: Gang, damage: Damage, draft: Draft) -> Job:
     if damage.lost or damage.code == WorkerExit.CHECKPOINT_REFUSED or not damage.own:
         return job
     entry = job.history[-1]
+    if from_copies(entry) and not entry.first_step and damage.code > 0:
+        draft.tell(
+            "gang.copies",
+            f"generation {gang.generation} completed no step from copies in memory: they are not used again",
+            job=job.name,
+            generation=gang.generation,
+        )
+        job = without_copies(job)
     if entry.last_step == 0 and not attached(draft, job, gang):
         # A script that reports no steps may have made progress or not; the count of failures bounds it.
         return replace(job, failures=job.failures + 1)

@@ -9,10 +9,12 @@ from evertrain.contract.launch import CheckpointNotice, GroupState, LauncherStat
 from evertrain.controlplane.core.checkpoint import RESTORABLE, CheckpointState, Doubt
 from evertrain.controlplane.core.draft import Draft
 from evertrain.controlplane.core.errands import doubt
+from evertrain.controlplane.core.history import RecoveryPhases
 from evertrain.controlplane.core.ids import Generation, NodeName, natural
 from evertrain.controlplane.core.keeping import register
 from evertrain.controlplane.core.notes import RunNote
-from evertrain.controlplane.core.state import Gang, GenerationHistory, Job, JobState, RecoveryPhases
+from evertrain.controlplane.core.restored import from_copies, take_restored
+from evertrain.controlplane.core.state import Gang, Job, JobState
 
 LEFT = (GroupState.SUCCEEDED, GroupState.YIELDED)
 """A group that is over as it should be."""
@@ -165,7 +167,7 @@ def _advance(draft: Draft, job: Job) -> Job:
             job = draft.enter(job, JobState.RUNNING, f"{len(gang.members)} nodes, generation {gang.generation}")
     entry = job.history[-1]
     if stepped and entry.first_step == 0:
-        job = _first_step(draft, job, entry)
+        job = _first_step(draft, take_restored(draft, job))
     return job
 
 
@@ -184,15 +186,15 @@ def attached(draft: Draft, job: Job, gang: Gang) -> bool:
     return any(status.attached for _, status in draft.statuses(job, (member.node for member in gang.members)))
 
 
-def _first_step(draft: Draft, job: Job, entry: GenerationHistory) -> Job:
-    gang = job.gang
+def _first_step(draft: Draft, job: Job) -> Job:
+    gang, entry = job.gang, job.history[-1]
     assert gang is not None, "a first step belongs to a gang"
     present = [status for _, status in draft.statuses(job, gang.nodes)]
     phases = measure(present, total_s=draft.now - (gang.broke_at or gang.formed_at))
-    step = max(min(each.step for each in present), gang.restore_step + 1)
+    step = max(min(each.step for each in present), entry.restored_step + 1)
     noted = replace(entry, first_step=step, phases=phases)
     checkpoints = job.checkpoints
-    if gang.restore_path:
+    if gang.restore_path and not from_copies(entry):
         checkpoints = tuple(
             replace(each, state=CheckpointState.PROVEN, doubts=())
             if each.path == gang.restore_path and each.state in RESTORABLE

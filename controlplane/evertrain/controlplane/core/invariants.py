@@ -19,6 +19,10 @@ def check_invariants(state: State) -> None:
             spec = job.spec
             assert not job.ended, f"{job.name}: {job.state} and yet a gang"
             assert gang.generation == job.generation, f"{job.name}: the live gang is not of the newest generation"
+            assert gang.memory_since <= gang.generation, f"{job.name}: copies of {gang.memory_since}, later than itself"
+            keepers = sorted(gang.copies_to)
+            assert not keepers or keepers == list(range(len(gang.members))), f"{job.name}: kept by {keepers}"
+            assert all(at != to for at, to in enumerate(gang.copies_to)), f"{job.name}: a node keeps its own copies"
             assert set(gang.nodes) <= set(job.reserved), f"{job.name}: a member is not reserved"
             assert spec.nodes.min <= len(gang.members) <= spec.nodes_most, f"{job.name}: {len(gang.members)} nodes"
             assert len(gang.members) % spec.nodes.multiple_of == 0, f"{job.name}: not a multiple"

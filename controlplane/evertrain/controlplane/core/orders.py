@@ -64,6 +64,8 @@ def orders_for(state: State, node: NodeName) -> tuple[JobOrder, ...]:
         restore_digest=gang.restore_digest,
         restart_count=gang.generation - 1,
         mtbf_s=gang.mtbf_s,
+        memory_since=gang.memory_since,
+        copies_to=gang.copies_to[at] if gang.copies_to else None,
     )
     return (
         JobOrder(

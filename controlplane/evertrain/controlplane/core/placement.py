@@ -10,9 +10,11 @@ from typing import Final
 from evertrain.contract.launch import LauncherState, LauncherStatus
 from evertrain.controlplane.core.draft import Draft
 from evertrain.controlplane.core.exposure import mtbf_s
+from evertrain.controlplane.core.history import GenerationHistory
 from evertrain.controlplane.core.ids import Generation, Instant, NodeName, natural
+from evertrain.controlplane.core.keepers import keepers
 from evertrain.controlplane.core.lineage import newest_checkpoint
-from evertrain.controlplane.core.state import Gang, GenerationHistory, Job, JobState, Member, Node
+from evertrain.controlplane.core.state import Gang, Job, JobState, Member, Node
 
 DEVICE_LABEL: Final = "device"
 """Label of a node that names the type of its devices; nodes without it are taken for one type."""
@@ -107,6 +109,10 @@ def form(draft: Draft, job: Job, nodes: Sequence[NodeName], *, reason: str, stat
         broke_at=broke_at,
         reason=reason,
         mtbf_s=mtbf_s(job, len(members), draft.policy),
+        memory_since=job.memory_since,
+        copies_to=keepers([draft.state.nodes[m.node].labels for m in members])
+        if job.spec.checkpoint.peer_copies
+        else (),
     )
     entry = GenerationHistory(
         generation=generation,
@@ -141,8 +147,14 @@ def form(draft: Draft, job: Job, nodes: Sequence[NodeName], *, reason: str, stat
 def _seated(draft: Draft, job: Job, nodes: Iterable[NodeName]) -> tuple[Member, ...]:
     before = {} if job.gang is None else {member.node: member for member in job.gang.members}
     chosen = dict.fromkeys(nodes)
-    stay = [node for node in before if node in chosen]
-    ranked = [*stay, *sorted((node for node in chosen if node not in before), key=natural)]
+    ranks = job.last_nodes
+    fresh = sorted(chosen.keys() - set(ranks), key=natural)
+    if len(chosen) == len(ranks):
+        # Who comes takes the place of one that is gone: all others keep their ranks, and what they hold in memory.
+        coming = iter(fresh)
+        ranked = [node if node in chosen else next(coming) for node in ranks]
+    else:
+        ranked = [*(node for node in ranks if node in chosen), *fresh]
     width, known = job.spec.nproc_per_node, draft.state.nodes
     return tuple(
         _member(status, known[node], at * width, before.get(node))

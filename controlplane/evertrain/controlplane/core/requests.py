@@ -18,7 +18,7 @@ from evertrain.controlplane.core.events import (
     RollbackAsked,
     UndrainAsked,
 )
-from evertrain.controlplane.core.ids import JobName, later
+from evertrain.controlplane.core.ids import Generation, JobName, later
 from evertrain.controlplane.core.lineage import Unfit, named
 from evertrain.controlplane.core.rollback import plan, rolled_back
 from evertrain.controlplane.core.state import Cancel, Cordon, Job, JobState
@@ -67,6 +67,7 @@ def _submitted(draft: Draft, event: JobSubmitted) -> None:
         reason="just submitted",
         since=event.at,
         logic=draft.policy.logic,
+        memory_since=Generation(1),
     )
     draft.put_job(job)
     nodes = event.spec.nodes

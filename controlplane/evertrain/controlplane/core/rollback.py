@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from evertrain.controlplane.core.checkpoint import RESTORABLE, Checkpoint, Rollback
 from evertrain.controlplane.core.keeping import passed_because
 from evertrain.controlplane.core.lineage import Unfit, unfit_to_restore
+from evertrain.controlplane.core.restored import without_copies
 from evertrain.controlplane.core.state import Job, State
 
 
@@ -46,7 +47,7 @@ def rolled_back(job: Job, to: Plan, rollback: Rollback) -> Job:
     why = passed_because(rollback.by, rollback.reason)
     gone = {each.path for each in to.passed}
     return replace(
-        job,
+        without_copies(job),
         checkpoints=tuple(_after(each, to.target, gone, why) for each in job.checkpoints),
         rollback=rollback,
         rolled_generation=job.generation,

@@ -17,9 +17,10 @@ from enum import StrEnum
 from immutables import Map, MapMutation
 
 from evertrain.contract.jobspec import JobSpec
-from evertrain.contract.launch import GroupState, LauncherState, LauncherStatus, ProcessExit
+from evertrain.contract.launch import GroupState, LauncherState, LauncherStatus
 from evertrain.contract.task import TaskResult
 from evertrain.controlplane.core.checkpoint import Checkpoint, CheckpointState, Export, Rollback, Task
+from evertrain.controlplane.core.history import GenerationHistory
 from evertrain.controlplane.core.ids import Generation, Instant, JobId, JobName, NodeName, Term, natural
 from evertrain.controlplane.core.logic import Logic
 from evertrain.controlplane.core.notes import RunNote
@@ -83,47 +84,15 @@ class Gang:
     yielded: tuple[NodeName, ...] = ()
     mtbf_s: float = 0.0
     """How long it is expected to run before it breaks. 0: unknown."""
+    memory_since: Generation = Generation(0)
+    """Copies in memory of this generation and later ones may be restored. 0: none may."""
+    copies_to: tuple[int, ...] = ()
+    """For each member the place of the one that keeps copies of its memory. Empty: nobody does."""
 
     @property
     def nodes(self) -> tuple[NodeName, ...]:
         """The members' names in group rank order."""
         return tuple(member.node for member in self.members)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecoveryPhases:
-    """Where the time from a failure, or an order to start, to the first new step went. 0: unknown."""
-
-    detect_ms: float = 0.0
-    decide_ms: float = 0.0
-    stop_ms: float = 0.0
-    restart_ms: float = 0.0
-    restore_ms: float = 0.0
-    first_step_ms: float = 0.0
-    total_ms: float = 0.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GenerationHistory:
-    """What is remembered of one generation."""
-
-    generation: Generation
-    nodes: int
-    world_size: int
-    reason: str
-    ended: str = ""
-    formed_at: Instant
-    ended_at: Instant = Instant(0.0)
-    restored_step: int = 0
-    first_step: int = 0
-    last_step: int = 0
-    steps_lost: int = 0
-    phases: RecoveryPhases = RecoveryPhases()
-    exits: tuple[ProcessExit, ...] = ()
-    save_failed: str = ""
-    """The last failed save of this generation."""
-    save_failed_step: int = 0
-    """And of which step."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,6 +159,8 @@ class Job:
     notes: tuple[RunNote, ...] = ()
     save_every: int = 0
     """Steps between saves as its trainer library chose. 0: it did not say."""
+    memory_since: Generation = Generation(0)
+    """Copies in memory of this generation and later ones may be restored. 0: none may."""
 
     @property
     def id(self) -> JobId:

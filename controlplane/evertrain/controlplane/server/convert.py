@@ -11,10 +11,11 @@ from evertrain.contract.task import TaskResult
 from evertrain.controlplane.core.checkpoint import Checkpoint, Export
 from evertrain.controlplane.core.commands import Told
 from evertrain.controlplane.core.exposure import exposed_since
+from evertrain.controlplane.core.history import GenerationHistory
 from evertrain.controlplane.core.ids import Generation, NodeName
 from evertrain.controlplane.core.orders import JobOrder
 from evertrain.controlplane.core.outlook import outlook
-from evertrain.controlplane.core.state import Gang, GenerationHistory, Job, Node, State
+from evertrain.controlplane.core.state import Gang, Job, Node, State
 from evertrain.controlplane.shell.sessions import LogAsk, Orders, Outgoing, Probe
 
 
@@ -171,6 +172,7 @@ def _generation(entry: GenerationHistory) -> operator_pb2.Generation:
         steps_lost=entry.steps_lost,
         phases=mirror.to_message(entry.phases, operator_pb2.RecoveryPhases),
         exits=[mirror.to_message(each, job_pb2.ProcessExit) for each in entry.exits],
+        restored_from=entry.restored_from,
     )
 
 

@@ -60,7 +60,7 @@ class NodeRange(_message.Message):
     def __init__(self, min: _Optional[int] = ..., max: _Optional[int] = ..., multiple_of: _Optional[int] = ...) -> None: ...
 
 class CheckpointPolicy(_message.Message):
-    __slots__ = ("dir", "every_steps", "keep", "auto", "every_s", "keep_every_steps", "keep_proven", "exposed_max_s", "fixed_size")
+    __slots__ = ("dir", "every_steps", "keep", "auto", "every_s", "keep_every_steps", "keep_proven", "exposed_max_s", "fixed_size", "memory_every_steps", "memory_auto", "peer_copies")
     DIR_FIELD_NUMBER: _ClassVar[int]
     EVERY_STEPS_FIELD_NUMBER: _ClassVar[int]
     KEEP_FIELD_NUMBER: _ClassVar[int]
@@ -70,6 +70,9 @@ class CheckpointPolicy(_message.Message):
     KEEP_PROVEN_FIELD_NUMBER: _ClassVar[int]
     EXPOSED_MAX_S_FIELD_NUMBER: _ClassVar[int]
     FIXED_SIZE_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_EVERY_STEPS_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_AUTO_FIELD_NUMBER: _ClassVar[int]
+    PEER_COPIES_FIELD_NUMBER: _ClassVar[int]
     dir: str
     every_steps: int
     keep: int
@@ -79,7 +82,10 @@ class CheckpointPolicy(_message.Message):
     keep_proven: int
     exposed_max_s: float
     fixed_size: bool
-    def __init__(self, dir: _Optional[str] = ..., every_steps: _Optional[int] = ..., keep: _Optional[int] = ..., auto: bool = ..., every_s: _Optional[float] = ..., keep_every_steps: _Optional[int] = ..., keep_proven: _Optional[int] = ..., exposed_max_s: _Optional[float] = ..., fixed_size: bool = ...) -> None: ...
+    memory_every_steps: int
+    memory_auto: bool
+    peer_copies: bool
+    def __init__(self, dir: _Optional[str] = ..., every_steps: _Optional[int] = ..., keep: _Optional[int] = ..., auto: bool = ..., every_s: _Optional[float] = ..., keep_every_steps: _Optional[int] = ..., keep_proven: _Optional[int] = ..., exposed_max_s: _Optional[float] = ..., fixed_size: bool = ..., memory_every_steps: _Optional[int] = ..., memory_auto: bool = ..., peer_copies: bool = ...) -> None: ...
 
 class RetryPolicy(_message.Message):
     __slots__ = ("max_failures", "max_without_progress")
@@ -143,7 +149,7 @@ class JobSpec(_message.Message):
     def __init__(self, name: _Optional[str] = ..., script: _Optional[str] = ..., args: _Optional[_Iterable[str]] = ..., command: _Optional[_Iterable[str]] = ..., python: _Optional[str] = ..., workdir: _Optional[str] = ..., env: _Optional[_Mapping[str, str]] = ..., preload: _Optional[_Iterable[str]] = ..., nodes: _Optional[_Union[NodeRange, _Mapping]] = ..., nproc_per_node: _Optional[int] = ..., devices_per_worker: _Optional[int] = ..., checkpoint: _Optional[_Union[CheckpointPolicy, _Mapping]] = ..., retry: _Optional[_Union[RetryPolicy, _Mapping]] = ..., logs: _Optional[_Union[LogPolicy, _Mapping]] = ..., stop_grace_s: _Optional[float] = ..., prepare_timeout_s: _Optional[float] = ..., reproducible_microbatches: _Optional[int] = ...) -> None: ...
 
 class GangPlace(_message.Message):
-    __slots__ = ("group_rank", "group_world_size", "rank_first", "world_size", "master_addr", "master_port", "restore_path", "restore_digest", "restart_count", "mtbf_s")
+    __slots__ = ("group_rank", "group_world_size", "rank_first", "world_size", "master_addr", "master_port", "restore_path", "restore_digest", "restart_count", "mtbf_s", "memory_since", "copies_to")
     GROUP_RANK_FIELD_NUMBER: _ClassVar[int]
     GROUP_WORLD_SIZE_FIELD_NUMBER: _ClassVar[int]
     RANK_FIRST_FIELD_NUMBER: _ClassVar[int]
@@ -154,6 +160,8 @@ class GangPlace(_message.Message):
     RESTORE_DIGEST_FIELD_NUMBER: _ClassVar[int]
     RESTART_COUNT_FIELD_NUMBER: _ClassVar[int]
     MTBF_S_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_SINCE_FIELD_NUMBER: _ClassVar[int]
+    COPIES_TO_FIELD_NUMBER: _ClassVar[int]
     group_rank: int
     group_world_size: int
     rank_first: int
@@ -164,7 +172,9 @@ class GangPlace(_message.Message):
     restore_digest: str
     restart_count: int
     mtbf_s: float
-    def __init__(self, group_rank: _Optional[int] = ..., group_world_size: _Optional[int] = ..., rank_first: _Optional[int] = ..., world_size: _Optional[int] = ..., master_addr: _Optional[str] = ..., master_port: _Optional[int] = ..., restore_path: _Optional[str] = ..., restore_digest: _Optional[str] = ..., restart_count: _Optional[int] = ..., mtbf_s: _Optional[float] = ...) -> None: ...
+    memory_since: int
+    copies_to: int
+    def __init__(self, group_rank: _Optional[int] = ..., group_world_size: _Optional[int] = ..., rank_first: _Optional[int] = ..., world_size: _Optional[int] = ..., master_addr: _Optional[str] = ..., master_port: _Optional[int] = ..., restore_path: _Optional[str] = ..., restore_digest: _Optional[str] = ..., restart_count: _Optional[int] = ..., mtbf_s: _Optional[float] = ..., memory_since: _Optional[int] = ..., copies_to: _Optional[int] = ...) -> None: ...
 
 class ProcessExit(_message.Message):
     __slots__ = ("rank", "local_rank", "pid", "code", "message", "after_s", "stopped_by_us")
@@ -235,7 +245,7 @@ class RunNote(_message.Message):
     def __init__(self, what: _Optional[str] = ..., departs: bool = ...) -> None: ...
 
 class LauncherStatus(_message.Message):
-    __slots__ = ("job", "launcher_id", "pid", "term", "state", "error", "master_port", "probe_port", "generation", "group", "exits", "attached", "step", "loss", "tokens", "phase", "phases", "notices", "notes")
+    __slots__ = ("job", "launcher_id", "pid", "term", "state", "error", "master_port", "probe_port", "generation", "group", "exits", "attached", "step", "loss", "tokens", "phase", "phases", "notices", "notes", "restored_step", "restored_from")
     JOB_FIELD_NUMBER: _ClassVar[int]
     LAUNCHER_ID_FIELD_NUMBER: _ClassVar[int]
     PID_FIELD_NUMBER: _ClassVar[int]
@@ -255,6 +265,8 @@ class LauncherStatus(_message.Message):
     PHASES_FIELD_NUMBER: _ClassVar[int]
     NOTICES_FIELD_NUMBER: _ClassVar[int]
     NOTES_FIELD_NUMBER: _ClassVar[int]
+    RESTORED_STEP_FIELD_NUMBER: _ClassVar[int]
+    RESTORED_FROM_FIELD_NUMBER: _ClassVar[int]
     job: str
     launcher_id: str
     pid: int
@@ -274,4 +286,6 @@ class LauncherStatus(_message.Message):
     phases: StartPhases
     notices: _containers.RepeatedCompositeFieldContainer[CheckpointNotice]
     notes: _containers.RepeatedCompositeFieldContainer[RunNote]
-    def __init__(self, job: _Optional[str] = ..., launcher_id: _Optional[str] = ..., pid: _Optional[int] = ..., term: _Optional[int] = ..., state: _Optional[_Union[LauncherState, str]] = ..., error: _Optional[str] = ..., master_port: _Optional[int] = ..., probe_port: _Optional[int] = ..., generation: _Optional[int] = ..., group: _Optional[_Union[GroupState, str]] = ..., exits: _Optional[_Iterable[_Union[ProcessExit, _Mapping]]] = ..., attached: bool = ..., step: _Optional[int] = ..., loss: _Optional[float] = ..., tokens: _Optional[int] = ..., phase: _Optional[str] = ..., phases: _Optional[_Union[StartPhases, _Mapping]] = ..., notices: _Optional[_Iterable[_Union[CheckpointNotice, _Mapping]]] = ..., notes: _Optional[_Iterable[_Union[RunNote, _Mapping]]] = ...) -> None: ...
+    restored_step: int
+    restored_from: str
+    def __init__(self, job: _Optional[str] = ..., launcher_id: _Optional[str] = ..., pid: _Optional[int] = ..., term: _Optional[int] = ..., state: _Optional[_Union[LauncherState, str]] = ..., error: _Optional[str] = ..., master_port: _Optional[int] = ..., probe_port: _Optional[int] = ..., generation: _Optional[int] = ..., group: _Optional[_Union[GroupState, str]] = ..., exits: _Optional[_Iterable[_Union[ProcessExit, _Mapping]]] = ..., attached: bool = ..., step: _Optional[int] = ..., loss: _Optional[float] = ..., tokens: _Optional[int] = ..., phase: _Optional[str] = ..., phases: _Optional[_Union[StartPhases, _Mapping]] = ..., notices: _Optional[_Iterable[_Union[CheckpointNotice, _Mapping]]] = ..., notes: _Optional[_Iterable[_Union[RunNote, _Mapping]]] = ..., restored_step: _Optional[int] = ..., restored_from: _Optional[str] = ...) -> None: ...

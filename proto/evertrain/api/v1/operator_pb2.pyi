@@ -182,7 +182,7 @@ class Member(_message.Message):
     def __init__(self, node: _Optional[str] = ..., rank_first: _Optional[int] = ..., workers: _Optional[int] = ..., group: _Optional[_Union[_job_pb2.GroupState, str]] = ..., reachable: bool = ..., step: _Optional[int] = ...) -> None: ...
 
 class Generation(_message.Message):
-    __slots__ = ("generation", "nodes", "world_size", "reason", "ended", "formed_at_s", "ended_at_s", "restored_step", "first_step", "last_step", "steps_lost", "phases", "exits")
+    __slots__ = ("generation", "nodes", "world_size", "reason", "ended", "formed_at_s", "ended_at_s", "restored_step", "first_step", "last_step", "steps_lost", "phases", "exits", "restored_from")
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     NODES_FIELD_NUMBER: _ClassVar[int]
     WORLD_SIZE_FIELD_NUMBER: _ClassVar[int]
@@ -196,6 +196,7 @@ class Generation(_message.Message):
     STEPS_LOST_FIELD_NUMBER: _ClassVar[int]
     PHASES_FIELD_NUMBER: _ClassVar[int]
     EXITS_FIELD_NUMBER: _ClassVar[int]
+    RESTORED_FROM_FIELD_NUMBER: _ClassVar[int]
     generation: int
     nodes: int
     world_size: int
@@ -209,7 +210,8 @@ class Generation(_message.Message):
     steps_lost: int
     phases: RecoveryPhases
     exits: _containers.RepeatedCompositeFieldContainer[_job_pb2.ProcessExit]
-    def __init__(self, generation: _Optional[int] = ..., nodes: _Optional[int] = ..., world_size: _Optional[int] = ..., reason: _Optional[str] = ..., ended: _Optional[str] = ..., formed_at_s: _Optional[float] = ..., ended_at_s: _Optional[float] = ..., restored_step: _Optional[int] = ..., first_step: _Optional[int] = ..., last_step: _Optional[int] = ..., steps_lost: _Optional[int] = ..., phases: _Optional[_Union[RecoveryPhases, _Mapping]] = ..., exits: _Optional[_Iterable[_Union[_job_pb2.ProcessExit, _Mapping]]] = ...) -> None: ...
+    restored_from: str
+    def __init__(self, generation: _Optional[int] = ..., nodes: _Optional[int] = ..., world_size: _Optional[int] = ..., reason: _Optional[str] = ..., ended: _Optional[str] = ..., formed_at_s: _Optional[float] = ..., ended_at_s: _Optional[float] = ..., restored_step: _Optional[int] = ..., first_step: _Optional[int] = ..., last_step: _Optional[int] = ..., steps_lost: _Optional[int] = ..., phases: _Optional[_Union[RecoveryPhases, _Mapping]] = ..., exits: _Optional[_Iterable[_Union[_job_pb2.ProcessExit, _Mapping]]] = ..., restored_from: _Optional[str] = ...) -> None: ...
 
 class RecoveryPhases(_message.Message):
     __slots__ = ("detect_ms", "decide_ms", "stop_ms", "restart_ms", "restore_ms", "first_step_ms", "total_ms")

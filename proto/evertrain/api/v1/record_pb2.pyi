@@ -81,7 +81,7 @@ class NodeRangeRecord(_message.Message):
     def __init__(self, min: _Optional[int] = ..., max: _Optional[int] = ..., multiple_of: _Optional[int] = ...) -> None: ...
 
 class CheckpointPolicyRecord(_message.Message):
-    __slots__ = ("dir", "every_steps", "keep", "auto", "every_s", "keep_every_steps", "keep_proven", "exposed_max_s", "fixed_size")
+    __slots__ = ("dir", "every_steps", "keep", "auto", "every_s", "keep_every_steps", "keep_proven", "exposed_max_s", "fixed_size", "memory_every_steps", "memory_auto", "peer_copies")
     DIR_FIELD_NUMBER: _ClassVar[int]
     EVERY_STEPS_FIELD_NUMBER: _ClassVar[int]
     KEEP_FIELD_NUMBER: _ClassVar[int]
@@ -91,6 +91,9 @@ class CheckpointPolicyRecord(_message.Message):
     KEEP_PROVEN_FIELD_NUMBER: _ClassVar[int]
     EXPOSED_MAX_S_FIELD_NUMBER: _ClassVar[int]
     FIXED_SIZE_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_EVERY_STEPS_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_AUTO_FIELD_NUMBER: _ClassVar[int]
+    PEER_COPIES_FIELD_NUMBER: _ClassVar[int]
     dir: str
     every_steps: int
     keep: int
@@ -100,7 +103,10 @@ class CheckpointPolicyRecord(_message.Message):
     keep_proven: int
     exposed_max_s: float
     fixed_size: bool
-    def __init__(self, dir: _Optional[str] = ..., every_steps: _Optional[int] = ..., keep: _Optional[int] = ..., auto: bool = ..., every_s: _Optional[float] = ..., keep_every_steps: _Optional[int] = ..., keep_proven: _Optional[int] = ..., exposed_max_s: _Optional[float] = ..., fixed_size: bool = ...) -> None: ...
+    memory_every_steps: int
+    memory_auto: bool
+    peer_copies: bool
+    def __init__(self, dir: _Optional[str] = ..., every_steps: _Optional[int] = ..., keep: _Optional[int] = ..., auto: bool = ..., every_s: _Optional[float] = ..., keep_every_steps: _Optional[int] = ..., keep_proven: _Optional[int] = ..., exposed_max_s: _Optional[float] = ..., fixed_size: bool = ..., memory_every_steps: _Optional[int] = ..., memory_auto: bool = ..., peer_copies: bool = ...) -> None: ...
 
 class RetryPolicyRecord(_message.Message):
     __slots__ = ("max_failures", "max_without_progress")
@@ -306,7 +312,7 @@ class MemberRecord(_message.Message):
     def __init__(self, node: _Optional[str] = ..., rank_first: _Optional[int] = ..., address: _Optional[str] = ..., probe_port: _Optional[int] = ..., launcher_id: _Optional[str] = ...) -> None: ...
 
 class GangRecord(_message.Message):
-    __slots__ = ("generation", "members", "master_addr", "master_port", "restore_path", "restore_digest", "restore_step", "formed_at", "reason", "yielding_since", "yielding_reason", "finished", "yielded", "broke_at", "running", "failing_since", "mtbf_s")
+    __slots__ = ("generation", "members", "master_addr", "master_port", "restore_path", "restore_digest", "restore_step", "formed_at", "reason", "yielding_since", "yielding_reason", "finished", "yielded", "broke_at", "running", "failing_since", "mtbf_s", "memory_since", "copies_to")
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     MEMBERS_FIELD_NUMBER: _ClassVar[int]
     MASTER_ADDR_FIELD_NUMBER: _ClassVar[int]
@@ -324,6 +330,8 @@ class GangRecord(_message.Message):
     RUNNING_FIELD_NUMBER: _ClassVar[int]
     FAILING_SINCE_FIELD_NUMBER: _ClassVar[int]
     MTBF_S_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_SINCE_FIELD_NUMBER: _ClassVar[int]
+    COPIES_TO_FIELD_NUMBER: _ClassVar[int]
     generation: int
     members: _containers.RepeatedCompositeFieldContainer[MemberRecord]
     master_addr: str
@@ -341,7 +349,9 @@ class GangRecord(_message.Message):
     running: bool
     failing_since: float
     mtbf_s: float
-    def __init__(self, generation: _Optional[int] = ..., members: _Optional[_Iterable[_Union[MemberRecord, _Mapping]]] = ..., master_addr: _Optional[str] = ..., master_port: _Optional[int] = ..., restore_path: _Optional[str] = ..., restore_digest: _Optional[str] = ..., restore_step: _Optional[int] = ..., formed_at: _Optional[float] = ..., reason: _Optional[str] = ..., yielding_since: _Optional[float] = ..., yielding_reason: _Optional[str] = ..., finished: _Optional[_Iterable[str]] = ..., yielded: _Optional[_Iterable[str]] = ..., broke_at: _Optional[float] = ..., running: bool = ..., failing_since: _Optional[float] = ..., mtbf_s: _Optional[float] = ...) -> None: ...
+    memory_since: int
+    copies_to: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, generation: _Optional[int] = ..., members: _Optional[_Iterable[_Union[MemberRecord, _Mapping]]] = ..., master_addr: _Optional[str] = ..., master_port: _Optional[int] = ..., restore_path: _Optional[str] = ..., restore_digest: _Optional[str] = ..., restore_step: _Optional[int] = ..., formed_at: _Optional[float] = ..., reason: _Optional[str] = ..., yielding_since: _Optional[float] = ..., yielding_reason: _Optional[str] = ..., finished: _Optional[_Iterable[str]] = ..., yielded: _Optional[_Iterable[str]] = ..., broke_at: _Optional[float] = ..., running: bool = ..., failing_since: _Optional[float] = ..., mtbf_s: _Optional[float] = ..., memory_since: _Optional[int] = ..., copies_to: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class RecoveryPhasesRecord(_message.Message):
     __slots__ = ("detect_ms", "decide_ms", "stop_ms", "restart_ms", "restore_ms", "first_step_ms", "total_ms")
@@ -380,7 +390,7 @@ class ProcessExitRecord(_message.Message):
     def __init__(self, rank: _Optional[int] = ..., local_rank: _Optional[int] = ..., pid: _Optional[int] = ..., code: _Optional[int] = ..., message: _Optional[str] = ..., after_s: _Optional[float] = ..., stopped_by_us: bool = ...) -> None: ...
 
 class GenerationHistoryRecord(_message.Message):
-    __slots__ = ("generation", "nodes", "world_size", "reason", "ended", "formed_at", "ended_at", "restored_step", "first_step", "last_step", "steps_lost", "phases", "exits", "save_failed", "save_failed_step")
+    __slots__ = ("generation", "nodes", "world_size", "reason", "ended", "formed_at", "ended_at", "restored_step", "first_step", "last_step", "steps_lost", "phases", "exits", "save_failed", "save_failed_step", "restored_from")
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     NODES_FIELD_NUMBER: _ClassVar[int]
     WORLD_SIZE_FIELD_NUMBER: _ClassVar[int]
@@ -396,6 +406,7 @@ class GenerationHistoryRecord(_message.Message):
     EXITS_FIELD_NUMBER: _ClassVar[int]
     SAVE_FAILED_FIELD_NUMBER: _ClassVar[int]
     SAVE_FAILED_STEP_FIELD_NUMBER: _ClassVar[int]
+    RESTORED_FROM_FIELD_NUMBER: _ClassVar[int]
     generation: int
     nodes: int
     world_size: int
@@ -411,7 +422,8 @@ class GenerationHistoryRecord(_message.Message):
     exits: _containers.RepeatedCompositeFieldContainer[ProcessExitRecord]
     save_failed: str
     save_failed_step: int
-    def __init__(self, generation: _Optional[int] = ..., nodes: _Optional[int] = ..., world_size: _Optional[int] = ..., reason: _Optional[str] = ..., ended: _Optional[str] = ..., formed_at: _Optional[float] = ..., ended_at: _Optional[float] = ..., restored_step: _Optional[int] = ..., first_step: _Optional[int] = ..., last_step: _Optional[int] = ..., steps_lost: _Optional[int] = ..., phases: _Optional[_Union[RecoveryPhasesRecord, _Mapping]] = ..., exits: _Optional[_Iterable[_Union[ProcessExitRecord, _Mapping]]] = ..., save_failed: _Optional[str] = ..., save_failed_step: _Optional[int] = ...) -> None: ...
+    restored_from: str
+    def __init__(self, generation: _Optional[int] = ..., nodes: _Optional[int] = ..., world_size: _Optional[int] = ..., reason: _Optional[str] = ..., ended: _Optional[str] = ..., formed_at: _Optional[float] = ..., ended_at: _Optional[float] = ..., restored_step: _Optional[int] = ..., first_step: _Optional[int] = ..., last_step: _Optional[int] = ..., steps_lost: _Optional[int] = ..., phases: _Optional[_Union[RecoveryPhasesRecord, _Mapping]] = ..., exits: _Optional[_Iterable[_Union[ProcessExitRecord, _Mapping]]] = ..., save_failed: _Optional[str] = ..., save_failed_step: _Optional[int] = ..., restored_from: _Optional[str] = ...) -> None: ...
 
 class CancelRecord(_message.Message):
     __slots__ = ("by", "reason", "at")
@@ -436,7 +448,7 @@ class RunNoteRecord(_message.Message):
     def __init__(self, generation: _Optional[int] = ..., at: _Optional[float] = ..., what: _Optional[str] = ..., departs: bool = ...) -> None: ...
 
 class JobRecord(_message.Message):
-    __slots__ = ("name", "incarnation", "spec", "submitted_by", "submitted_at", "state", "reason", "since", "generation", "reserved", "reserved_at", "gang", "checkpoints", "failures", "without_progress", "best_step", "steps_lost", "cancel", "history", "grow_not_before", "last_nodes", "logic", "pauses", "retry_at", "shunned", "tasks", "tasks_given", "rollback", "rolled_generation", "exports", "saves_failed", "overdue_since", "fixed_nodes", "breaks", "node_seconds", "save_every", "notes")
+    __slots__ = ("name", "incarnation", "spec", "submitted_by", "submitted_at", "state", "reason", "since", "generation", "reserved", "reserved_at", "gang", "checkpoints", "failures", "without_progress", "best_step", "steps_lost", "cancel", "history", "grow_not_before", "last_nodes", "logic", "pauses", "retry_at", "shunned", "tasks", "tasks_given", "rollback", "rolled_generation", "exports", "saves_failed", "overdue_since", "fixed_nodes", "breaks", "node_seconds", "save_every", "notes", "memory_since")
     NAME_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     SPEC_FIELD_NUMBER: _ClassVar[int]
@@ -474,6 +486,7 @@ class JobRecord(_message.Message):
     NODE_SECONDS_FIELD_NUMBER: _ClassVar[int]
     SAVE_EVERY_FIELD_NUMBER: _ClassVar[int]
     NOTES_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_SINCE_FIELD_NUMBER: _ClassVar[int]
     name: str
     incarnation: int
     spec: JobSpecRecord
@@ -511,7 +524,8 @@ class JobRecord(_message.Message):
     node_seconds: float
     save_every: int
     notes: _containers.RepeatedCompositeFieldContainer[RunNoteRecord]
-    def __init__(self, name: _Optional[str] = ..., incarnation: _Optional[int] = ..., spec: _Optional[_Union[JobSpecRecord, _Mapping]] = ..., submitted_by: _Optional[str] = ..., submitted_at: _Optional[float] = ..., state: _Optional[_Union[JobStateRecord, str]] = ..., reason: _Optional[str] = ..., since: _Optional[float] = ..., generation: _Optional[int] = ..., reserved: _Optional[_Iterable[str]] = ..., reserved_at: _Optional[float] = ..., gang: _Optional[_Union[GangRecord, _Mapping]] = ..., checkpoints: _Optional[_Iterable[_Union[CheckpointRecord, _Mapping]]] = ..., failures: _Optional[int] = ..., without_progress: _Optional[int] = ..., best_step: _Optional[int] = ..., steps_lost: _Optional[int] = ..., cancel: _Optional[_Union[CancelRecord, _Mapping]] = ..., history: _Optional[_Iterable[_Union[GenerationHistoryRecord, _Mapping]]] = ..., grow_not_before: _Optional[float] = ..., last_nodes: _Optional[_Iterable[str]] = ..., logic: _Optional[int] = ..., pauses: _Optional[int] = ..., retry_at: _Optional[float] = ..., shunned: _Optional[_Iterable[str]] = ..., tasks: _Optional[_Iterable[_Union[TaskRecord, _Mapping]]] = ..., tasks_given: _Optional[int] = ..., rollback: _Optional[_Union[RollbackRecord, _Mapping]] = ..., rolled_generation: _Optional[int] = ..., exports: _Optional[_Iterable[_Union[ExportRecord, _Mapping]]] = ..., saves_failed: _Optional[int] = ..., overdue_since: _Optional[float] = ..., fixed_nodes: _Optional[int] = ..., breaks: _Optional[int] = ..., node_seconds: _Optional[float] = ..., save_every: _Optional[int] = ..., notes: _Optional[_Iterable[_Union[RunNoteRecord, _Mapping]]] = ...) -> None: ...
+    memory_since: int
+    def __init__(self, name: _Optional[str] = ..., incarnation: _Optional[int] = ..., spec: _Optional[_Union[JobSpecRecord, _Mapping]] = ..., submitted_by: _Optional[str] = ..., submitted_at: _Optional[float] = ..., state: _Optional[_Union[JobStateRecord, str]] = ..., reason: _Optional[str] = ..., since: _Optional[float] = ..., generation: _Optional[int] = ..., reserved: _Optional[_Iterable[str]] = ..., reserved_at: _Optional[float] = ..., gang: _Optional[_Union[GangRecord, _Mapping]] = ..., checkpoints: _Optional[_Iterable[_Union[CheckpointRecord, _Mapping]]] = ..., failures: _Optional[int] = ..., without_progress: _Optional[int] = ..., best_step: _Optional[int] = ..., steps_lost: _Optional[int] = ..., cancel: _Optional[_Union[CancelRecord, _Mapping]] = ..., history: _Optional[_Iterable[_Union[GenerationHistoryRecord, _Mapping]]] = ..., grow_not_before: _Optional[float] = ..., last_nodes: _Optional[_Iterable[str]] = ..., logic: _Optional[int] = ..., pauses: _Optional[int] = ..., retry_at: _Optional[float] = ..., shunned: _Optional[_Iterable[str]] = ..., tasks: _Optional[_Iterable[_Union[TaskRecord, _Mapping]]] = ..., tasks_given: _Optional[int] = ..., rollback: _Optional[_Union[RollbackRecord, _Mapping]] = ..., rolled_generation: _Optional[int] = ..., exports: _Optional[_Iterable[_Union[ExportRecord, _Mapping]]] = ..., saves_failed: _Optional[int] = ..., overdue_since: _Optional[float] = ..., fixed_nodes: _Optional[int] = ..., breaks: _Optional[int] = ..., node_seconds: _Optional[float] = ..., save_every: _Optional[int] = ..., notes: _Optional[_Iterable[_Union[RunNoteRecord, _Mapping]]] = ..., memory_since: _Optional[int] = ...) -> None: ...
 
 class CordonRecord(_message.Message):
     __slots__ = ("by", "reason", "at", "drain", "deadline")

@@ -16,7 +16,8 @@ from evertrain.api.v1 import record_pb2
 from evertrain.chaos.sim.history import Committed
 from evertrain.contract.jobspec import JobSpec
 from evertrain.controlplane.core.checkpoint import Checkpoint, Export, Rollback, Task
-from evertrain.controlplane.core.state import Cancel, Gang, GenerationHistory, Job, JobState, Node, Request
+from evertrain.controlplane.core.history import GenerationHistory
+from evertrain.controlplane.core.state import Cancel, Gang, Job, JobState, Node, Request
 from evertrain.controlplane.store import codec
 from evertrain.controlplane.store.api import Key, Kind, Write
 

@@ -61,6 +61,9 @@ class OnlyGoodIsRestored(Checker):
         if job is None:
             return
         gang = job.gang
+        if told.copied_by:
+            self._copies(told, job)
+            return
         if gang is not None and gang.generation == told.generation:
             ordered = (gang.restore_path, gang.restore_digest, gang.restore_step)
             if ordered != (told.path, told.digest, told.step):
@@ -79,6 +82,20 @@ class OnlyGoodIsRestored(Checker):
             self.broken(f"{about} restored {told.path}, which is not registered", job=job.id)
         if known is not None and known.state is CheckpointState.CORRUPT:
             self.broken(f"{about} restored {told.path}, which had been refused: {known.note}", job=job.id)
+
+    def _copies(self, told: Restored, job: Job) -> None:
+        """Copies in memory are newer than the checkpoint that was ordered, and of no generation that was given up."""
+        about = f"{told.job} generation {told.generation} restored copies of step {told.step}"
+        gang = job.gang
+        if told.generation > job.rolled_generation >= told.copied_by:
+            self.broken(f"{about} of generation {told.copied_by}, which the job was rolled back from", job=job.id)
+        if gang is None or gang.generation != told.generation:
+            return
+        if not 0 < gang.memory_since <= told.copied_by < told.generation:
+            text = f"{about} of generation {told.copied_by}, allowed was {gang.memory_since} to {told.generation - 1}"
+            self.broken(text, job=job.id)
+        if told.step <= gang.restore_step:
+            self.broken(f"{about}, the checkpoint that it was ordered has {gang.restore_step}", job=job.id)
 
     def _registered(self, change: JobChange) -> None:
         before, after = change.before, change.after

@@ -29,6 +29,8 @@ class EveryStepOnce(Checker):
         """Step that each generation of a live job began at: the newest two."""
         self._saved: dict[str, tuple[str, int]] = {}
         """Job and step of each checkpoint on storage."""
+        self._ran: dict[tuple[str, int], tuple[int, int]] = {}
+        """First and last step of each generation of a live job that is over: what copies in memory may hold."""
         self._reached: dict[str, tuple[int, int]] = {}
         """By job id: the newest generation that is over, and its last step."""
 
@@ -61,7 +63,12 @@ class EveryStepOnce(Checker):
             job, step = self._saved.get(told.path, ("nobody", 0))
             text = f"{about} begins at step {told.step} from {told.path}, which {job} saved at step {step}"
             self.broken(text, job=told.job)
-        if not told.path and told.step:
+        if told.copied_by:
+            first, last = self._ran.get((told.job, told.copied_by), (0, 0))
+            if not first < told.step <= last:
+                text = f"{about} begins at step {told.step} from copies of generation {told.copied_by}, "
+                self.broken(text + f"which trained from step {first} to {last}", job=told.job)
+        elif not told.path and told.step:
             self.broken(f"{about} begins at step {told.step} from nothing", job=told.job)
         self._begun[told.job, told.generation] = told.step
         for key in [each for each in self._begun if each[0] == told.job and each[1] < told.generation - 1]:
@@ -74,6 +81,7 @@ class EveryStepOnce(Checker):
             self.broken(f"{about} trained from step {told.first}, it began at {begun}", job=told.job)
         if told.last < told.first:
             self.broken(f"{about} trained from step {told.first} back to {told.last}", job=told.job)
+        self._ran[told.job, told.generation] = (told.first, told.last)
         generation, _ = self._reached.get(told.job, (0, 0))
         if told.generation == generation:
             self.broken(f"{about} ended twice", job=told.job)
@@ -81,6 +89,8 @@ class EveryStepOnce(Checker):
             self._reached[told.job] = (told.generation, told.last)
 
     def _succeeded(self, job_id: str, generation: int) -> None:
+        for key in [each for each in self._ran if each[0] == job_id]:
+            del self._ran[key]
         reached, steps = self._reached.pop(job_id, (0, 0)), self._program(job_id).steps
         if reached != (generation, steps):
             text = f"{job_id} succeeded with generation {generation}; it reached step {reached[1]} "

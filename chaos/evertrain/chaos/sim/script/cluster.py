@@ -58,6 +58,8 @@ async def _submit(stage: Stage, args: Args) -> None:
             dir="" if plain else "/checkpoints",
             every_steps=args.option("every", int, 100),
             keep=args.option("keep", int, 3),
+            memory_every_steps=args.option("copy", int, 0),
+            peer_copies=args.flag("peers"),
         ),
         retry=RetryPolicy(
             max_failures=args.option("max-failures", int, 10),
@@ -137,9 +139,9 @@ VERBS = (
     Verb("nodes COUNT [coordinators=2] [lease=10s] [slots=8] [seed=1]", "Build a cluster; comes first.", _nodes),
     Verb("add-node NAME", "Rack one more node and start its agent.", _add_node),
     Verb(
-        "submit JOB [nodes=2..4] [multiple=1] [workers=1] [every=100] [keep=3] [step=1s] [steps=N] [save=2s] "
-        "[restore=2s] [warm=4s] [collective-timeout=10m] [fails-at=N] [max-failures=10] [max-without-progress=3] "
-        "[grace=10s] [prepare=2m] [plain]",
+        "submit JOB [nodes=2..4] [multiple=1] [workers=1] [every=100] [keep=3] [copy=N] [peers] [step=1s] "
+        "[steps=N] [save=2s] [restore=2s] [warm=4s] [collective-timeout=10m] [fails-at=N] [max-failures=10] "
+        "[max-without-progress=3] [grace=10s] [prepare=2m] [plain]",
         "Submit a job; plain: its script does not use the trainer library, so it saves nothing.",
         _submit,
     ),

@@ -69,6 +69,7 @@ JOB: Mapping[str, Callable[[World, Job], Fact]] = {
     "nodes": lambda _, job: "" if job.gang is None else ",".join(job.gang.nodes),
     "size": lambda _, job: 0 if job.gang is None else len(job.gang.nodes),
     "holds": lambda _, job: ",".join(job.reserved),
+    "restored-from": lambda _, job: job.history[-1].restored_from if job.history else "",
     "restored": lambda _, job: job.history[-1].restored_step if job.history else 0,
     "step": step_of,
     "best": lambda _, job: job.best_step,

@@ -216,6 +216,9 @@ class Narrator:
                 self._together(at, node, f"{_name(job)}: launcher gone on {{}}: {_literal(why)}")
             case OrdersRefused(node=node, why=why):
                 self._together(at, node, f"{{}} refused: {_literal(why)}")
+            case Restored(job=job, generation=generation, step=step, copied_by=by) if by:
+                text = f"{_name(job)}: generation {generation} loaded copies in memory of step {step}, generation {by}"
+                self._plain(at, text)
             case Restored(job=job, generation=generation, path=path, step=step) if path:
                 self._plain(at, f"{_name(job)}: generation {generation} loaded the checkpoint of step {step}")
             case FaultBegan(kind=kind, target=target):
