@@ -129,11 +129,11 @@ def test_muster_tells_who_has_started_who_has_stepped_and_who_is_in_trouble() ->
     world.add("n1", "n2", "n3")
     world.submit(a_spec(least=3, most=3))
     muster = world.state.musters[JobName("job")]
-    assert (set(muster.started), set(muster.stepped)) == ({"n1", "n2", "n3"}, set())
+    assert (muster.unstarted, dict(muster.behind)) == (0, {"n1": True, "n2": True, "n3": True})
     world.train(1)
     world.lose_sight("n2")
     muster = world.state.musters[JobName("job")]
-    assert (set(muster.stepped), set(muster.troubled)) == ({"n1", "n2", "n3"}, {"n2"})
+    assert (set(muster.behind), set(muster.troubled)) == (set(), {"n2"})
     world.return_node("n2")
     assert not world.state.musters[JobName("job")].troubled
 
@@ -141,7 +141,7 @@ def test_muster_tells_who_has_started_who_has_stepped_and_who_is_in_trouble() ->
 def test_index_that_is_wrong_is_found() -> None:
     state = a_world("n1", "n2").state
     check_invariants(state)
-    blank = Muster(seats=state.musters[JobName("job")].seats)
+    blank = Muster(seats=state.musters[JobName("job")].seats, unstarted=1)
     with pytest.raises(AssertionError, match="musters"):
         check_invariants(replace(state, musters=state.musters.set(JobName("job"), blank)))
     with pytest.raises(AssertionError, match="idle"):

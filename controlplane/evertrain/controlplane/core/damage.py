@@ -102,12 +102,12 @@ def inspect(draft: Draft, job: Job, gang: Gang) -> Damage:
 def _suspects(draft: Draft, gang: Gang, muster: Muster) -> list[Member]:
     """Members that may be lost or broken, in group rank order. Asks to be woken when all must have started."""
     nodes = dict(muster.troubled)
-    if len(muster.started) < len(gang.members):
+    if muster.unstarted:
         waited_s = draft.now - draft.state.ordered(gang.formed_at)
         if waited_s < draft.policy.start_timeout_s:
             draft.wake_in(draft.policy.start_timeout_s - waited_s)
         else:
-            nodes |= dict.fromkeys(node for node in muster.seats if node not in muster.started)
+            nodes |= dict.fromkeys(node for node, started in muster.behind.items() if not started)
     if not nodes:
         return []
     left = {*gang.finished, *gang.yielded}

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from immutables import Map
 
-from evertrain.contract.launch import LauncherStatus
+from evertrain.contract.launch import LauncherState, LauncherStatus
 from evertrain.controlplane.core.agenda import Agenda
 from evertrain.controlplane.core.commands import Answer, Command, Decision, Refusal, Told, WakeAt
 from evertrain.controlplane.core.ids import Generation, Instant, JobName, NodeName, Term
@@ -84,9 +84,8 @@ class Draft:
             if (holder := self._state.holders.get(node.name)) is not None:
                 self.agenda.add(holder)
 
-    def put_contact(self, node: NodeName, contact: Contact) -> None:
-        """Note what is seen of ``node``; not durable."""
-        before = self._contacts.get(node)
+    def put_contact(self, node: NodeName, contact: Contact, *, before: Contact | None) -> None:
+        """Note what is seen of ``node`` in place of what was :meth:`heard` before; not durable."""
         self._contacts[node] = contact
         self._contacts_put = True
         holder = self._state.holders.get(node)
@@ -158,7 +157,10 @@ class Draft:
         contact_of, job_id = self._contacts.get, job.id
         for node in nodes:
             contact = contact_of(node)
-            if contact is not None and (status := told_of(contact, job_id)) is not None:
+            if contact is None:
+                continue
+            status = contact.launchers.get(job_id)  # told_of(), without a call for each of many thousands
+            if status is not None and status.state is not LauncherState.ABSENT:
                 yield node, status
 
     # -- what is said -----------------------------------------------------------------

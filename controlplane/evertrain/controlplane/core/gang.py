@@ -20,7 +20,7 @@ from evertrain.controlplane.core.intake import attached, take_in
 from evertrain.controlplane.core.keeping import tend
 from evertrain.controlplane.core.lineage import newest_checkpoint
 from evertrain.controlplane.core.logic import Logic
-from evertrain.controlplane.core.placement import form, obstacle, ready, usable, usable_of, whole
+from evertrain.controlplane.core.placement import form, obstacles, ready, usable, usable_of, whole
 from evertrain.controlplane.core.restored import from_copies, take_restored, without_copies
 from evertrain.controlplane.core.sight import Unknown, awaited
 from evertrain.controlplane.core.state import Gang, Job, JobState
@@ -162,8 +162,8 @@ def _without(nodes: Iterable[NodeName], those: Iterable[NodeName]) -> list[NodeN
 
 def _wait(draft: Draft, job: Job, nodes: list[NodeName]) -> None:
     spec = job.spec
-    obstacles = (f"{node} {why}" for node in draft.state.names if (why := obstacle(draft, job, node)))
-    why = "; ".join(islice(obstacles, 6)) or "no other node is registered"
+    words = (f"{node} {why}" for node, why in obstacles(draft, job, draft.state.names))
+    why = "; ".join(islice(words, 6)) or "no other node is registered"
     multiple = f" (a multiple of {spec.nodes.multiple_of})" if spec.nodes.multiple_of > 1 else ""
     if job.fixed_nodes:
         multiple = " (its checkpoints load at no other size)"

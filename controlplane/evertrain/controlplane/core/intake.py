@@ -160,7 +160,7 @@ def _advance(draft: Draft, job: Job) -> Job:
     gang = job.gang
     assert gang is not None, "only a gang advances"
     muster = draft.state.musters[job.name]
-    started, stepped = (len(marked) == len(gang.members) for marked in (muster.started, muster.stepped))
+    started, stepped = not muster.unstarted, not muster.behind
     if started and not gang.running and (stepped or _reports_no_steps(draft, job, gang)):
         job = replace(job, gang=replace(gang, running=True))
         if job.state in {JobState.STARTING, JobState.RECOVERING, JobState.RESIZING} and not gang.yielding_since:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import assert_never
 
+from evertrain.contract.task import TaskResult
 from evertrain.controlplane.core.commands import Refusal
 from evertrain.controlplane.core.draft import Draft
 from evertrain.controlplane.core.events import (
@@ -25,6 +27,8 @@ from evertrain.controlplane.core.events import (
 )
 from evertrain.controlplane.core.requests import take_request
 from evertrain.controlplane.core.state import UNHEARD, Contact, Node, Probed, Verdict
+
+NO_TASKS: Mapping[str, TaskResult] = {}
 
 
 def observe(draft: Draft, event: Event) -> None:
@@ -89,7 +93,7 @@ def _registered(draft: Draft, event: NodeRegistered) -> None:
         draft.tell("node.back", f"node {event.node} is back after {away_s:.1f} s", node=event.node)
     told = contact or UNHEARD
     seen = Contact(connected=True, since=event.at, session=event.session, launchers=told.launchers, tasks=told.tasks)
-    draft.put_contact(event.node, seen)
+    draft.put_contact(event.node, seen, before=contact)
     draft.answer(event.session, event.node)
 
 
@@ -98,8 +102,8 @@ def _reported(draft: Draft, event: NodeReported) -> None:
     if contact is None or contact.session != event.session:
         return  # the words of a session that another one has replaced
     launchers = {status.job: status for status in event.launchers}
-    tasks = {result.id: result for result in event.tasks}
-    draft.put_contact(event.node, contact.heard(launchers, tasks))
+    tasks = {result.id: result for result in event.tasks} if event.tasks else NO_TASKS
+    draft.put_contact(event.node, contact.heard(launchers, tasks), before=contact)
 
 
 def _out_of_sight(draft: Draft, event: NodeOutOfSight) -> None:
@@ -107,7 +111,7 @@ def _out_of_sight(draft: Draft, event: NodeOutOfSight) -> None:
     if contact is None or contact.session != event.session or not contact.connected:
         return
     away = Contact(connected=False, since=event.at, cause=event.cause, launchers=contact.launchers, tasks=contact.tasks)
-    draft.put_contact(event.node, away)
+    draft.put_contact(event.node, away, before=contact)
     draft.tell("node.unknown", f"node {event.node} is out of sight: {event.cause}", node=event.node)
 
 
@@ -119,4 +123,5 @@ def _probed(draft: Draft, event: NodeProbed) -> None:
         times = last.times + 1 if last is not None and last.verdict is event.verdict else 1
         probed = {**contact.probed, event.prober: Probed(verdict=event.verdict, at=event.at, times=times)}
         alive_at = event.at if event.verdict is Verdict.ALIVE else contact.alive_at
-        draft.put_contact(event.target, replace(contact, probed=probed, alive_at=alive_at))
+        seen = replace(contact, probed=probed, alive_at=alive_at)
+        draft.put_contact(event.target, seen, before=draft.heard(event.target))

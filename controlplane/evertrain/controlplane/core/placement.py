@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -11,42 +11,58 @@ from evertrain.contract.launch import LauncherState, LauncherStatus
 from evertrain.controlplane.core.draft import Draft
 from evertrain.controlplane.core.exposure import mtbf_s
 from evertrain.controlplane.core.history import GenerationHistory
-from evertrain.controlplane.core.ids import Generation, Instant, NodeName, natural
+from evertrain.controlplane.core.ids import Generation, Instant, JobId, NodeName, natural
 from evertrain.controlplane.core.keepers import keepers
 from evertrain.controlplane.core.lineage import newest_checkpoint
-from evertrain.controlplane.core.state import Gang, Job, JobState, Member, Node
+from evertrain.controlplane.core.state import Contact, Gang, Job, JobState, Member, Node
 
 DEVICE_LABEL: Final = "device"
 """Label of a node that names the type of its devices; nodes without it are taken for one type."""
 
 
-def obstacle(draft: Draft, job: Job, node: NodeName) -> str:
-    """Why ``job`` cannot use ``node`` now, in plain words; empty when it can."""
-    known, contact = draft.state.nodes[node], draft.contact(node)
-    if not contact.connected:
-        return f"out of sight ({contact.cause})"
-    if not contact.reported:
-        return "has not reported yet"
-    if known.cordon is not None:
-        return f"cordoned by {known.cordon.by}: {known.cordon.reason}"
-    holder = draft.state.holders.get(node)
-    if holder is not None and holder != job.name:
-        return f"held by job {holder}"
-    job_id = job.id
-    others = [n for n, each in contact.launchers.items() if n != job_id and each.state is not LauncherState.ABSENT]
-    if others:
-        return f"still stopping {min(others)}"
+def obstacles(draft: Draft, job: Job, nodes: Iterable[NodeName]) -> Iterator[tuple[NodeName, str]]:
+    """Those of ``nodes`` that ``job`` cannot use now, and why, in plain words."""
+    job_id, name, state = job.id, job.name, draft.state
+    unfit = _unfit(draft, job)
+    for node in nodes:  # thousands, with each generation of a large gang
+        known, contact, holder = state.nodes[node], draft.contact(node), state.holders.get(node)
+        if not contact.connected:
+            yield node, f"out of sight ({contact.cause})"
+        elif not contact.reported:
+            yield node, "has not reported yet"
+        elif known.cordon is not None:
+            yield node, f"cordoned by {known.cordon.by}: {known.cordon.reason}"
+        elif holder is not None and holder != name:
+            yield node, f"held by job {holder}"
+        elif others := _other_launchers(contact, job_id):
+            yield node, f"still stopping {min(others)}"
+        elif why := unfit(known):
+            yield node, why
+
+
+def _other_launchers(contact: Contact, job_id: JobId) -> list[str]:
+    if not contact.launchers or (len(contact.launchers) == 1 and job_id in contact.launchers):
+        return []
+    return [n for n, each in contact.launchers.items() if n != job_id and each.state is not LauncherState.ABSENT]
+
+
+def _unfit(draft: Draft, job: Job) -> Callable[[Node], str]:
+    """Tells why what a node has does not do for the job; empty when it does."""
     spec = job.spec
-    if known.slots < spec.nproc_per_node:
-        return f"has {known.slots} slots, {spec.nproc_per_node} are needed"
     devices = spec.nproc_per_node * spec.devices_per_worker
-    if len(known.devices) < devices:
-        return f"has {len(known.devices)} devices, {devices} are needed"
-    if spec.reproducible_microbatches and job.last_nodes:
-        ran_on = draft.state.nodes[job.last_nodes[0]]
-        if (ours := _device(ran_on)) != (theirs := _device(known)):
+    alike = spec.reproducible_microbatches and job.last_nodes
+    ours = _device(draft.state.nodes[job.last_nodes[0]]) if alike else ""
+
+    def why(node: Node) -> str:
+        if node.slots < spec.nproc_per_node:
+            return f"has {node.slots} slots, {spec.nproc_per_node} are needed"
+        if len(node.devices) < devices:
+            return f"has {len(node.devices)} devices, {devices} are needed"
+        if alike and (theirs := _device(node)) != ours:
             return f"has devices of type {theirs or '(not said)'}, a reproducible job stays on {ours or '(not said)'}"
-    return ""
+        return ""
+
+    return why
 
 
 def usable(draft: Draft, job: Job) -> list[NodeName]:
@@ -68,7 +84,11 @@ def _device(node: Node) -> str:
 
 def usable_of(draft: Draft, job: Job, nodes: Iterable[NodeName]) -> list[NodeName]:
     """Those of ``nodes`` that the job can use, by name."""
-    return sorted((node for node in nodes if not obstacle(draft, job, node)), key=natural)
+    found = list(nodes)
+    if not found:
+        return []
+    blocked = {node for node, _ in obstacles(draft, job, found)}
+    return sorted((node for node in found if node not in blocked) if blocked else found, key=natural)
 
 
 def whole(job: Job, count: int) -> int:
@@ -85,7 +105,7 @@ def whole(job: Job, count: int) -> int:
 
 def ready(draft: Draft, job: Job, nodes: Iterable[NodeName]) -> list[NodeName]:
     """Those of ``nodes`` whose launcher can run workers at once, and the gang's store if it comes first."""
-    told = draft.statuses(job, (node for node in nodes if (c := draft.contact(node)).connected and c.reported))
+    told = draft.statuses(job, (node for node in nodes if (c := draft.heard(node)) and c.connected and c.reported))
     return [node for node, status in told if status.state is LauncherState.READY and status.master_port != 0]
 
 

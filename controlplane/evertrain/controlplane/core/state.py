@@ -305,32 +305,47 @@ class Muster:
     """Each member's place in the gang. Made with the generation and never changed."""
     troubled: Map[NodeName, None] = Map()
     """Out of sight, without the launcher they were seated with, or with a group that is over."""
-    started: Map[NodeName, None] = Map()
-    """With a group of this generation."""
-    stepped: Map[NodeName, None] = Map()
-    """With a step of this generation completed by all ranks."""
+    behind: Map[NodeName, bool] = Map()
+    """Those whose ranks have not all completed a step of this generation; True: their group of it was started."""
+    unstarted: int = 0
+    """How many of them have no group of this generation."""
+
+    @classmethod
+    def called(cls, gang: Gang) -> Muster:
+        """Of a generation of which nothing was heard yet."""
+        seats = {member.node: seat for seat, member in enumerate(gang.members)}
+        return cls(seats=seats, behind=Map(dict.fromkeys(seats, False)), unstarted=len(seats))
 
     def looked_at(self, job: Job, nodes: Iterable[NodeName], contacts: Map[NodeName, Contact]) -> Muster:
         """This muster with what is now seen of ``nodes``; those that are not members are passed over."""
         gang, job_id = job.gang, job.id
         assert gang is not None, "only a gang has a muster"
-        generation, members, seats = gang.generation, gang.members, self.seats
-        troubled, started, stepped = self.troubled.mutate(), self.started.mutate(), self.stepped.mutate()
-        for node in nodes:
-            seat = seats.get(node)
+        generation, members, seat_of, contact_of = gang.generation, gang.members, self.seats.get, contacts.get
+        troubled, behind, unstarted = self.troubled.mutate(), self.behind.mutate(), self.unstarted
+        for node in nodes:  # spelt out: a large gang's reports all come through here
+            seat = seat_of(node)
             if seat is None:
                 continue
-            contact = contacts.get(node, UNHEARD)
-            status = told_of(contact, job_id)
-            gone = contact.reported and (status is None or status.launcher_id != members[seat].launcher_id)
-            runs = steps = over = False
-            if status is not None and status.generation == generation:
-                runs, over = status.group is not GroupState.NONE, status.group in OVER
-                steps = status.phases.first_step_s > 0
-            for marked, wanted in (troubled, gone or over or not contact.connected), (started, runs), (stepped, steps):
-                if wanted != (node in marked):
-                    _mark(marked, node, wanted)
-        return Muster(seats=seats, troubled=troubled.finish(), started=started.finish(), stepped=stepped.finish())
+            contact = contact_of(node, UNHEARD)
+            status = contact.launchers.get(job_id)
+            bad, was = not contact.connected, behind.get(node)
+            now: bool | None = False
+            if status is None or status.state is LauncherState.ABSENT:
+                bad = bad or contact.reported
+            else:
+                bad = bad or (contact.reported and status.launcher_id != members[seat].launcher_id)
+                if status.generation == generation:
+                    bad = bad or status.group in OVER
+                    now = None if status.phases.first_step_s > 0 else status.group is not GroupState.NONE
+            if now is not was:
+                unstarted += (now is False) - (was is False)
+                if now is None:
+                    del behind[node]
+                else:
+                    behind[node] = now
+            if bad != (node in troubled):
+                _mark(troubled, node, bad)
+        return Muster(seats=self.seats, troubled=troubled.finish(), behind=behind.finish(), unstarted=unstarted)
 
 
 def _mark(marked: MapMutation[NodeName, None], node: NodeName, wanted: bool) -> None:
@@ -429,8 +444,8 @@ class State:
         return self.musters
 
     def _mustered(self, job: Job, gang: Gang) -> Muster:
-        seats = {member.node: seat for seat, member in enumerate(gang.members)}
-        return Muster(seats=seats).looked_at(job, seats, self.contacts)
+        fresh = Muster.called(gang)
+        return fresh.looked_at(job, fresh.seats, self.contacts)
 
     def _handed_over(self, job: Job, held: Iterable[NodeName]) -> State:
         kept, wanted = set(held), set(job.reserved)
