@@ -98,7 +98,8 @@ def _arguments(order: TaskOrder) -> list[str]:
         given.append(order.destination)
     if order.kind is TaskKind.VERIFY:
         given += ["--deadline", f"{order.deadline_s:.0f}"]
-        given += ["--digest", order.digest] if order.digest else []
+    if order.kind is not TaskKind.EXPORT and order.digest:
+        given += ["--digest", order.digest]
     return given
 
 

@@ -96,9 +96,10 @@ class LocalGroup:
             recruit.take(TakeSeat(generation=self.generation, place=place, local_rank=local_rank), writing)
             os.close(writing)
 
-    def refuse(self, error: str) -> None:
-        """The group could not be started, and trying again would not help."""
+    def refuse(self, error: str, *instead: ProcessExit) -> None:
+        """The group could not be started, and trying again would not help; ``instead`` of what its workers had told."""
         self.error = error
+        self.exits += instead
         self.state = GroupState.FAILED
         self.over = True
 

@@ -31,11 +31,13 @@ from evertrain.contract.launch import (
     LaunchFile,
 )
 from evertrain.launcher import children
+from evertrain.launcher.beside import Beside, RestoreRefused
 from evertrain.launcher.doors import AgentDoor, ProbePort, WorkerDoor
 from evertrain.launcher.failure import secret_values
 from evertrain.launcher.fence import Fence
 from evertrain.launcher.folder import Folder
 from evertrain.launcher.group import LocalGroup
+from evertrain.launcher.idle import IdleTimer
 from evertrain.launcher.memory import Memory
 from evertrain.launcher.nursery import Nursery
 from evertrain.launcher.output import RankFiles
@@ -67,13 +69,13 @@ class Launcher:
         self._fence = Fence(nproc)
         self._order: GangOrder | None = None
         self._ordered_at = time.monotonic()
-        self._stop_asked, self._turn = False, asyncio.Event()
+        self._stop_asked, self._turn, self._error = False, asyncio.Event(), ""
         self._group: LocalGroup | None = None
         self._progress: GangProgress | None = None
         self._notices = Notices()
         self._files = RankFiles(folder.rank_log, launch.spec.logs)
-        self._error = ""
-        self._idle: asyncio.TimerHandle | None = None
+        self._idle = IdleTimer(loop, after_s=policy.idle_s, over=self._stop)
+        self._beside = Beside(launch, env=environment, notices=self._notices, changed=self._nursery_changed)
         self._nursery = Nursery(
             folder=folder,
             launch=launch,
@@ -81,6 +83,7 @@ class Launcher:
             secrets=self._secrets,
             policy=policy,
             on_change=self._nursery_changed,
+            others=lambda: self._beside.pids,
         )
         self._agents = AgentDoor(self, visitors_max=policy.agents_max, unsent_bytes_max=policy.unsent_bytes_max)
         self._workers = WorkerDoor(self, visitors_max=policy.workers_max)
@@ -117,6 +120,7 @@ class Launcher:
         self._folder.leave()
         if self._group is not None and not self._group.over:
             await self._group.end(0.0)
+        await self._beside.close()
         self._nursery.close()
         await children.end_children(self._known, self._policy.gone_report_s)
         for each in (self._agents, self._workers, self._probe, self._slots, self._memory):
@@ -189,22 +193,14 @@ class Launcher:
         group, progress = self._group, self._progress
         if group is None or progress is None:
             return
-        refused = any(gone.code == WorkerExit.CHECKPOINT_REFUSED for gone in group.exits)
-        if refused and not self._notices.refused_in(group.generation):
-            self._notices.add(_refused_without_a_word(group, progress.place))
+        _tell_refusal(self._notices, group, progress.place)
+        self._beside.group_changed(group.state)
         self._turn.set()
         self._announcer.edge()
         self._watch_idle()
 
     def _watch_idle(self) -> None:
-        idle = not self._agents.visitors and (self._group is None or self._group.over)
-        if not idle and self._idle is not None:
-            self._idle.cancel()
-            self._idle = None
-        elif idle and self._idle is None:
-            self._idle = self._loop.call_later(
-                self._policy.idle_s, self._stop, f"{self._policy.idle_s:g} s without workers and without an agent"
-            )
+        self._idle.look(not self._agents.visitors and (self._group is None or self._group.over))
 
     # The loop.
 
@@ -247,6 +243,8 @@ class Launcher:
             return  # it wakes the loop when that changes
         place = order.place
         assert place is not None, "the fence lets no RUN without a place pass"
+        if (clearance := self._beside.clearance(order.generation, place)) is None:
+            return  # it wakes the loop when it has read the checkpoint
         nproc, ordered_at = self._launch.spec.nproc_per_node, self._ordered_at
         self._progress = GangProgress(
             generation=order.generation,
@@ -266,12 +264,16 @@ class Launcher:
             slots=self._slots,
         )
         try:
+            self._beside.require(clearance)
             if place.group_rank == 0:
                 await self._nursery.meet_at(place.master_port, order.generation)
             group.seat(await self._nursery.recruit(), place)
+            self._beside.begin(order.generation, place)
         except PortUnusable as err:
             group.refuse(f"generation {order.generation} cannot meet at port {place.master_port}: {err}")
             log.error("%s", group.error)
+        except RestoreRefused as err:
+            group.refuse(str(err), err.instead)
         except ForkUnavailable as err:
             log.error("generation %d was not started, once more when a spare is warm: %s", order.generation, err)
             await group.end_strays(0.0)
@@ -299,7 +301,7 @@ class Launcher:
             probe_port=self._probe.port,
             notices=self._notices.all(),
         )
-        return base if self._group is None else _with_group(base, self._group, self._progress)
+        return base if self._group is None else self._beside.masked(_with_group(base, self._group, self._progress))
 
 
 def _with_group(base: LauncherStatus, group: LocalGroup, progress: GangProgress | None) -> LauncherStatus:
@@ -327,8 +329,9 @@ def _with_group(base: LauncherStatus, group: LocalGroup, progress: GangProgress 
     )
 
 
-def _refused_without_a_word(group: LocalGroup, place: GangPlace) -> CheckpointNotice:
-    message = next(gone.message for gone in group.exits if gone.code == WorkerExit.CHECKPOINT_REFUSED)
-    return CheckpointNotice(
-        kind="refused", generation=group.generation, step=0, path=place.restore_path, reason=message
-    )
+def _tell_refusal(notices: Notices, group: LocalGroup, place: GangPlace) -> None:
+    """Of a checkpoint that a worker refused without a word."""
+    refusals = [gone.message for gone in group.exits if gone.code == WorkerExit.CHECKPOINT_REFUSED]
+    if refusals and not notices.refused_in(group.generation):
+        path, reason = place.restore_path, refusals[0]
+        notices.add(CheckpointNotice(kind="refused", generation=group.generation, step=0, path=path, reason=reason))

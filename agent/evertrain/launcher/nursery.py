@@ -54,7 +54,10 @@ class Nursery:
         secrets: Sequence[str],
         policy: LauncherPolicy,
         on_change: Callable[[], None],
+        others: Callable[[], set[int]],
     ) -> None:
+        """``others`` tells of further processes of the launcher's own."""
+        self._others = others
         self._folder, self._launch, self._environment, self._policy = folder, launch, environment, policy
         self._secrets, self._on_change = secrets, on_change
         self._log_file = RotatingFile(folder.spare_log, launch.spec.logs)
@@ -85,7 +88,7 @@ class Nursery:
     def pids(self) -> set[int]:
         """Processes that are neither workers nor strays."""
         children = (self._keeper, None if self._spare is None else self._spare.child)
-        return {child.pid for child in children if child is not None} | set(self._recruits)
+        return {child.pid for child in children if child is not None} | set(self._recruits) | self._others()
 
     async def run(self) -> None:
         """Keep them until cancelled."""

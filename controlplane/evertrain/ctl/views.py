@@ -151,6 +151,8 @@ def exports_grid(exports: Sequence[operator_pb2.Export], now_s: float) -> Grid:
 def saving(job: operator_pb2.Job, now_s: float) -> str:
     """How saves go: how often, what is exposed, what failed. Empty for a job that saves nothing."""
     policy = job.spec.checkpoint
+    if policy.HasField("adapter"):
+        return _exposed([f"as the script does by itself, to {clean(policy.adapter.pattern)}"], job, now_s)
     if not policy.dir:
         return ""
     copied = "as often as is best" if policy.memory_auto else f"every {plural(policy.memory_every_steps, 'step')}"
@@ -164,6 +166,11 @@ def saving(job: operator_pb2.Job, now_s: float) -> str:
         often = ", and ".join(part for part in (often, f"{length(policy.every_s)} after the last one") if part)
     parts = [often or "as the script decides"]
     parts += [copies] if policy.memory_auto or policy.memory_every_steps else []
+    return _exposed(parts, job, now_s)
+
+
+def _exposed(parts: list[str], job: operator_pb2.Job, now_s: float) -> str:
+    policy = job.spec.checkpoint
     if job.exposed_since_s:
         late = f", more than the {length(policy.exposed_max_s)} wanted" if job.overdue else ""
         parts.append(f"{length(max(0.0, now_s - job.exposed_since_s))} of work not saved{late}")

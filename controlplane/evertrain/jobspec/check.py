@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from typing import Final, TypeVar
 
 from evertrain.contract import environ
+from evertrain.contract.adapter import STEP, CheckpointAdapter, faults
 from evertrain.contract.jobspec import JobSpec
 from evertrain.contract.wire import to_dict
 from evertrain.jobspec.problem import FieldPath, Problem, Severity
@@ -36,6 +37,8 @@ DEVICES_PER_WORKER_MAX: Final = 16
 EVERY_STEPS_MAX: Final = 1_000_000_000
 EVERY_MAX_S: Final = 7 * 86400.0
 EXPOSED_MAX_S: Final = 30 * 86400.0
+SETTLE_MAX_S: Final = 3600.0
+REQUIRED_MAX: Final = 1024
 KEEP_MIN: Final = 2
 """The newest may turn out damaged, or be the word of a writer that has been fenced off."""
 KEEP_MAX: Final = 1000
@@ -195,6 +198,8 @@ def _checkpoint(spec: JobSpec) -> Iterator[Problem]:
     yield from _within(("checkpoint", "exposed_max"), wanted.exposed_max_s, 0.0, EXPOSED_MAX_S, duration_text)
     if (wanted.every_steps > 0 or wanted.auto) and not wanted.dir:
         yield _error(("checkpoint", "every_steps"), "there is no folder to save in: give checkpoint.dir")
+    if wanted.adapter is not None:
+        yield from _adapter(spec, wanted.adapter)
     if wanted.auto and wanted.every_steps:
         yield _error(("checkpoint", "every_steps"), "a number and auto exclude each other: keep one")
     yield from _copies(spec)
@@ -204,6 +209,34 @@ def _checkpoint(spec: JobSpec) -> Iterator[Problem]:
             f"{spec.nodes.min} and {spec.nodes.max} it starts with as many as can be had"
         )
         yield _warning(("checkpoint", "reshard"), text)
+
+
+def _adapter(spec: JobSpec, adapter: CheckpointAdapter) -> Iterator[Problem]:
+    path = ("checkpoint", "adapter")
+    if spec.checkpoint.dir:
+        text = (
+            "the trainer library saves to checkpoint.dir, the adapter is for scripts that save by themselves: keep one"
+        )
+        yield _error(path, text)
+    for name, why in faults(
+        kind=adapter.kind,
+        pattern=adapter.pattern,
+        step_key=adapter.step_key,
+        marker=adapter.marker,
+        require=adapter.require,
+    ):
+        yield _error((*path, name), why)
+    last = adapter.pattern.rpartition("/")[2]
+    if not (STEP in last or "*" in last or adapter.step_key):
+        yield _error((*path, "pattern"), f"tells no step: put {STEP} into the name, or give step_key")
+    if not adapter.pattern.startswith("/"):
+        yield _error((*path, "pattern"), f"{_cut(adapter.pattern)} is not absolute; nodes know no other folder")
+    if len(adapter.require) > REQUIRED_MAX:
+        yield _error((*path, "require"), f"{len(adapter.require)} files, at most {REQUIRED_MAX}")
+    texts = {"pattern": adapter.pattern, "step_key": adapter.step_key, "marker": adapter.marker}
+    for name, text in (*texts.items(), *(("require", each) for each in adapter.require)):
+        yield from _text((*path, name), text, length_max=PATH_LENGTH_MAX)
+    yield from _within((*path, "settle"), adapter.settle_s, 0.0, SETTLE_MAX_S, duration_text)
 
 
 def _reproducible(spec: JobSpec) -> Iterator[Problem]:

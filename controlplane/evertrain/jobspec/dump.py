@@ -7,6 +7,7 @@ from typing import Any
 
 import yaml
 
+from evertrain.contract.adapter import CheckpointAdapter
 from evertrain.contract.jobspec import JobSpec
 from evertrain.contract.wire import to_dict
 from evertrain.jobspec.secrets import looks_secret
@@ -25,8 +26,7 @@ def dump(spec: JobSpec, *, hide_secrets: bool = False) -> str:
     if hide_secrets:
         fields["env"] = hidden(spec.env)
     kept = {name: value for name, value in fields.items() if value not in ("", [], {})}
-    if not spec.checkpoint.dir:
-        del kept["checkpoint"]["dir"]
+    kept["checkpoint"] = {name: value for name, value in kept["checkpoint"].items() if value not in ("", {})}
     return yaml.dump(kept, Dumper=yaml.SafeDumper, sort_keys=False, allow_unicode=True, width=100)
 
 
@@ -43,7 +43,14 @@ def _checkpoint(spec: JobSpec) -> dict[str, Any]:
         "reshard": not wanted.fixed_size,
         "memory_every_steps": "auto" if wanted.memory_auto else wanted.memory_every_steps,
         "peer_copies": wanted.peer_copies,
+        "adapter": {} if wanted.adapter is None else _adapter(wanted.adapter),
     }
+
+
+def _adapter(adapter: CheckpointAdapter) -> dict[str, Any]:
+    fields: dict[str, Any] = to_dict(adapter)
+    fields["settle"] = duration_text(fields.pop("settle_s"))
+    return {name: value for name, value in fields.items() if value not in ("", [])}
 
 
 def hidden(env: Mapping[str, str]) -> dict[str, str]:

@@ -166,13 +166,19 @@ def _resolve(spec: JobSpec, folder: Path) -> JobSpec:
     def absolute(text: str) -> str:
         return os.path.normpath(folder / text) if text and "\0" not in text else text
 
-    saves = spec.checkpoint.dir
+    saves, workdir = spec.checkpoint.dir, absolute(spec.workdir) or str(folder)
+    adapter = spec.checkpoint.adapter
+    if adapter is not None and adapter.pattern and "\0" not in adapter.pattern:
+        # As the script takes it, which runs there.
+        adapter = dataclasses.replace(adapter, pattern=os.path.normpath(os.path.join(workdir, adapter.pattern)))
     return dataclasses.replace(
         spec,
         script=absolute(spec.script),
-        workdir=absolute(spec.workdir) or str(folder),
+        workdir=workdir,
         python=absolute(spec.python) if "/" in spec.python else spec.python,
-        checkpoint=dataclasses.replace(spec.checkpoint, dir=saves if is_url(saves) else absolute(saves)),
+        checkpoint=dataclasses.replace(
+            spec.checkpoint, dir=saves if is_url(saves) else absolute(saves), adapter=adapter
+        ),
     )
 
 

@@ -9,12 +9,14 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any, Final, TypeAlias
+from types import NoneType
+from typing import Annotated, Any, Final, TypeAlias, get_args
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from evertrain.contract import jobspec as contract
+from evertrain.contract.adapter import CheckpointAdapter, SaveKind
 from evertrain.jobspec.document import Scalar
 from evertrain.jobspec.units import UnitError, parse_duration, parse_size
 
@@ -22,6 +24,7 @@ _WHOLE_NUMBER: Final = re.compile(r"-?(0|[1-9][0-9]{0,17})")
 AUTO: Final = -1
 """What ``every_steps: auto`` reads as; no number of steps is."""
 _DEFAULT: Final = contract.JobSpec(name="")
+_SETTLE_S: Final = CheckpointAdapter(pattern="").settle_s
 
 
 def _wrong(message: str) -> PydanticCustomError:
@@ -137,6 +140,35 @@ class NodesModel(_Fields):
         return value
 
 
+class AdapterModel(_Fields):
+    """``checkpoint.adapter``."""
+
+    kind: Text = SaveKind.TORCH_SAVE.value
+    pattern: Text
+    step_key: Text = ""
+    marker: Text = ""
+    require: Texts = ()
+    settle: Duration = _SETTLE_S
+
+    @field_validator("kind")
+    @classmethod
+    def _known(cls, value: str) -> str:
+        if value not in list(SaveKind):
+            raise _wrong(f"expected one of {', '.join(SaveKind)}, got {value[:40]!r}")
+        return value
+
+    def to_contract(self) -> CheckpointAdapter:
+        """The same in the form that every component carries."""
+        return CheckpointAdapter(
+            kind=SaveKind(self.kind),
+            pattern=self.pattern,
+            step_key=self.step_key,
+            marker=self.marker,
+            require=self.require,
+            settle_s=self.settle,
+        )
+
+
 class CheckpointModel(_Fields):
     """``checkpoint``."""
 
@@ -150,6 +182,7 @@ class CheckpointModel(_Fields):
     reshard: Truth = not _DEFAULT.checkpoint.fixed_size
     memory_every_steps: Steps = _DEFAULT.checkpoint.memory_every_steps
     peer_copies: Truth = _DEFAULT.checkpoint.peer_copies
+    adapter: AdapterModel | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -174,6 +207,7 @@ class CheckpointModel(_Fields):
             memory_every_steps=0 if self.memory_every_steps == AUTO else self.memory_every_steps,
             memory_auto=self.memory_every_steps == AUTO,
             peer_copies=self.peer_copies,
+            adapter=None if self.adapter is None else self.adapter.to_contract(),
         )
 
 
@@ -255,4 +289,5 @@ def field_names(model: type[BaseModel], path: tuple[str | int, ...]) -> list[str
     kind: Any = model
     for part in path:
         kind = kind.model_fields[part].annotation
+        kind = next((each for each in get_args(kind) if each is not NoneType), kind)
     return list(kind.model_fields)

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from evertrain.contract.adapter import CheckpointAdapter
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeRange:
@@ -47,11 +49,18 @@ class CheckpointPolicy:
     """``memory_every_steps: auto``: the trainer library chooses from what a copy costs and how often the job breaks."""
     peer_copies: bool = False
     """Copies in memory are kept on another node, too, and so outlive their own."""
+    adapter: CheckpointAdapter | None = None
+    """The script writes its checkpoints by itself, without the trainer library, and so without ``dir``."""
 
     @property
     def copies(self) -> bool:
         """Whether the state is copied in memory between checkpoints."""
         return self.memory_every_steps > 0 or self.memory_auto
+
+    @property
+    def place(self) -> str:
+        """Where checkpoints are, for people; empty: the job saves nothing."""
+        return self.dir if self.adapter is None else self.adapter.pattern
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

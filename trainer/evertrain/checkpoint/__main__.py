@@ -20,10 +20,22 @@ from typing import Final
 
 from evertrain.checkpoint.apart import Answer, run_apart
 from evertrain.checkpoint.digests import DigestUnavailable
-from evertrain.checkpoint.manifest import VerificationFailed
+from evertrain.checkpoint.manifest import CheckpointName, VerificationFailed
 from evertrain.checkpoint.storage import open_storage
 from evertrain.checkpoint.storage.api import AlreadyThere, StorageError
-from evertrain.checkpoint.tasks import Outcome, described, export, found_below, judge, no_verdict, place_of, remove
+from evertrain.checkpoint.tasks import (
+    Outcome,
+    described,
+    export,
+    found_below,
+    judge,
+    judge_sealed,
+    no_verdict,
+    place_of,
+    remove,
+    remove_sealed,
+    sealed_at,
+)
 
 DEADLINE_S: Final = 3600.0
 NICE: Final = 10
@@ -72,7 +84,8 @@ def _parser() -> argparse.ArgumentParser:
 
     verifying = add("verify", _verify, "read all of it back and say whether it is sound, in one JSON line", "url")
     verifying.add_argument("--digest", default="", help="SHA-256 that its manifest must have")
-    add("remove", _remove, "delete a checkpoint", "url")
+    removing = add("remove", _remove, "delete a checkpoint", "url")
+    removing.add_argument("--digest", default="", help="of a script's own: only while it is sealed by this SHA-256")
     add("export", _export, "copy a checkpoint into another folder or bucket and verify the copy", "url", "dest")
     add("list", _list, "name all checkpoints below a folder, one JSON line each", "root")
     add("show", _show, "say what a checkpoint holds", "url")
@@ -94,19 +107,25 @@ def _told(command: Command, asked: argparse.Namespace) -> Answer:
 
 
 def _verify(asked: argparse.Namespace) -> Answer:
-    place = place_of(asked.url, fresh=True)
     began = time.monotonic()
-    verdict = replace(judge(place, asked.digest), seconds=round(time.monotonic() - began, 6))
+    path = sealed_at(asked.url, digest=asked.digest)
+    found = judge(place_of(asked.url, fresh=True), asked.digest) if path is None else judge_sealed(path, asked.digest)
+    verdict = replace(found, seconds=round(time.monotonic() - began, 6))
     return Answer(code=CODES[verdict.outcome], text=json.dumps(asdict(verdict)))
 
 
 def _verdict_of_late(asked: argparse.Namespace, late: str) -> Answer:
-    verdict = no_verdict(place_of(asked.url), Outcome.UNREADABLE, late, digest=asked.digest)
+    name = CheckpointName.parse(asked.url.rstrip("/").rpartition("/")[2])
+    verdict = no_verdict(name, Outcome.UNREADABLE, late, digest=asked.digest)
     return Answer(code=UNREADABLE, text=json.dumps(asdict(replace(verdict, seconds=asked.deadline))))
 
 
 def _remove(asked: argparse.Namespace) -> Answer:
-    remove(place_of(asked.url))
+    path = sealed_at(asked.url, digest=asked.digest)
+    if path is None:
+        remove(place_of(asked.url))
+    else:
+        remove_sealed(path, asked.digest)
     return Answer(code=0)
 
 

@@ -11,8 +11,10 @@ from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
 from typing import Final
 
+from evertrain.checkpoint import sealed
 from evertrain.checkpoint.digests import DigestUnavailable
 from evertrain.checkpoint.manifest import (
     MANIFEST_BYTES_MAX,
@@ -76,6 +78,33 @@ class Place:
         return f"{self.storage.url.rstrip('/')}/{self.folder}"
 
 
+def sealed_at(url: str, *, digest: str) -> Path | None:
+    """Where a script's own checkpoint lies, if ``url`` is one: registered by the digest of its seal, or sealed now."""
+    if "://" in url or CheckpointName.parse(url.rstrip("/").rpartition("/")[2]) is not None:
+        return None
+    path = Path(url).absolute()
+    return path if digest or path.is_file() or sealed.path_of(path).exists() else None
+
+
+def judge_sealed(path: Path, digest: str) -> Verdict:
+    """Read all of a script's own checkpoint; without ``digest`` any seal will do."""
+    try:
+        found = sealed.require_sealed(path, digest=digest)
+    except sealed.NotWhole as err:
+        return no_verdict(None, Outcome.CORRUPT, str(err), part=path.name, digest=digest)
+    except FileNotFoundError as err:
+        return no_verdict(None, Outcome.CORRUPT, f"{err.filename} is gone", part=path.name, digest=digest)
+    except (OSError, DigestUnavailable) as err:
+        return no_verdict(None, Outcome.UNREADABLE, str(err), digest=digest)
+    return Verdict(
+        outcome=Outcome.SOUND,
+        bytes=found.bytes,
+        step=found.step or 0,
+        generation=0,
+        digest=sealed.digest_of(sealed.encode(found)),
+    )
+
+
 def place_of(url: str, *, fresh: bool = False) -> Place:
     """Where ``url`` leads. Raises ValueError if that is no checkpoint by its name."""
     root, _, folder = url.rstrip("/").rpartition("/")
@@ -92,9 +121,9 @@ def judge(place: Place, digest: str) -> Verdict:
     try:
         manifest = verify(place.storage, place.folder, digest=digest)
     except VerificationFailed as err:
-        return no_verdict(place, Outcome.CORRUPT, err.reason, part=err.part, digest=digest)
+        return no_verdict(place.name, Outcome.CORRUPT, err.reason, part=err.part, digest=digest)
     except (StorageError, DigestUnavailable) as err:
-        return no_verdict(place, Outcome.UNREADABLE, str(err), digest=digest)
+        return no_verdict(place.name, Outcome.UNREADABLE, str(err), digest=digest)
     data = encode(manifest)
     return Verdict(
         outcome=Outcome.SOUND,
@@ -105,14 +134,16 @@ def judge(place: Place, digest: str) -> Verdict:
     )
 
 
-def no_verdict(place: Place, outcome: Outcome, reason: str, *, part: str = "", digest: str = "") -> Verdict:
-    """The verdict on a checkpoint that was not found sound."""
+def no_verdict(
+    name: CheckpointName | None, outcome: Outcome, reason: str, *, part: str = "", digest: str = ""
+) -> Verdict:
+    """The verdict on a checkpoint that was not found sound; a script's own has no name that tells of it."""
     return Verdict(
         outcome=outcome,
         part=part,
         reason=" ".join(reason.split()),
-        step=place.name.step,
-        generation=place.name.generation,
+        step=0 if name is None else name.step,
+        generation=0 if name is None else name.generation,
         digest=digest,
     )
 
@@ -120,6 +151,14 @@ def no_verdict(place: Place, outcome: Outcome, reason: str, *, part: str = "", d
 def remove(place: Place) -> None:
     """Delete it; nothing happens if it is not there. Raises StorageError."""
     place.storage.remove(place.folder)
+
+
+def remove_sealed(path: Path, digest: str) -> None:
+    """Delete a script's own; with ``digest`` only while it is sealed by that one. Raises StorageError."""
+    try:
+        sealed.remove(path, digest=digest)
+    except OSError as err:
+        raise StorageError(f"{err.filename or path}: {err.strerror or err}") from err
 
 
 def export(source: Place, storage: Storage) -> Place:

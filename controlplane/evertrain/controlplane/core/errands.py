@@ -58,6 +58,8 @@ def _given_up(draft: Draft, task: Task) -> str:
 
 def _conclude(draft: Draft, job: Job, task: Task, result: TaskResult) -> Job:
     checkpoint = next(each for each in job.checkpoints if each.path == task.path)
+    if checkpoint.digest != task.digest and task.kind is not TaskKind.EXPORT:
+        return job  # it was about what had that name before
     match task.kind:
         case TaskKind.VERIFY:
             return _verified(draft, job, checkpoint, task, result)

@@ -22,7 +22,7 @@ def exposed_since(job: Job) -> Instant | None:
 def watch(draft: Draft, job: Job) -> Job:
     """Tell once when more work is unsaved than the specification wants, and note it until the next commit."""
     limit_s, since = job.spec.checkpoint.exposed_max_s, exposed_since(job)
-    saves = bool(job.spec.checkpoint.dir) and limit_s > 0
+    saves = bool(job.spec.checkpoint.place) and limit_s > 0
     if not saves or since is None or job.overdue_since:
         return draft.put_job(job)
     left_s = since + limit_s - draft.now
@@ -30,13 +30,12 @@ def watch(draft: Draft, job: Job) -> Job:
         draft.wake_in(left_s)
         return draft.put_job(job)
     failed = job.history[-1].save_failed if job.history else ""
-    why = (
-        f"the last word of it: {failed}" if failed else "no save was told of: does the script call the trainer library?"
-    )
+    does = "save to the adapter's pattern" if job.spec.checkpoint.adapter is not None else "call the trainer library"
+    why = f"the last word of it: {failed}" if failed else f"no save was told of: does the script {does}?"
     draft.tell(
         "checkpoint.overdue",
         f"{draft.now - since:.0f} s of work are not saved, {limit_s:.0f} s are wanted at most: a failure would cost "
-        f"all of it; {why}; look at the space and the mounts of {job.spec.checkpoint.dir}",
+        f"all of it; {why}; look at the space and the mounts of {job.spec.checkpoint.place}",
         job=job.name,
         generation=job.generation,
     )

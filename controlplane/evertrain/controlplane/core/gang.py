@@ -258,6 +258,8 @@ def _completed_nothing(draft: Draft, job: Job, gang: Gang, damage: Damage) -> bo
         return True
     if job.logic < Logic.PAUSES or damage.lost or not damage.own or damage.code == WorkerExit.CHECKPOINT_REFUSED:
         return False  # another node, or an older checkpoint, makes a difference at once
+    if job.spec.checkpoint.adapter is not None and any(each.generation == gang.generation for each in job.checkpoints):
+        return False
     if _reports_steps(draft, job, gang):
         return job.history[-1].first_step == 0 or job.without_progress >= draft.policy.slow_after
     return draft.now - gang.formed_at < draft.policy.quick_s

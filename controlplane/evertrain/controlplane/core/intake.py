@@ -57,11 +57,24 @@ def _news(draft: Draft, job: Job) -> dict[NodeName, LauncherStatus]:
 
 
 def _committed(draft: Draft, job: Job, gang: Gang, notice: CheckpointNotice) -> Job:
+    if job.spec.checkpoint.adapter is not None:
+        return _sealed(draft, job, gang, notice)
     # A generation's saves come in the order of their steps; what is told once more may be forgotten already.
     if any(each.generation == notice.generation and each.step >= notice.step for each in job.checkpoints):
         return job
     registered = register(draft, job, gang, notice)
     return registered if job.keeps else _removed_by_the_trainer(registered, draft.policy.checkpoints_max)
+
+
+def _sealed(draft: Draft, job: Job, gang: Gang, notice: CheckpointNotice) -> Job:
+    """The job with a checkpoint that its script wrote by itself.
+
+    The newest is told of again by each generation. A name may be used again: what had it before is gone.
+    """
+    if any((each.path, each.digest) == (notice.path, notice.digest) for each in job.checkpoints):
+        return job
+    others = tuple(each for each in job.checkpoints if each.path != notice.path)
+    return register(draft, replace(job, checkpoints=others), gang, notice)
 
 
 def _removed_by_the_trainer(job: Job, records_max: int) -> Job:

@@ -168,6 +168,8 @@ def _asked(draft: Draft, job: Job, checkpoint: Checkpoint, event: CheckpointAske
 
 
 def _with_export(draft: Draft, job: Job, checkpoint: Checkpoint, event: CheckpointAsked) -> Job:
+    if job.spec.checkpoint.adapter is not None:
+        raise Unfit(f"checkpoint {checkpoint.label} is in a form of its script's own: copy {checkpoint.path} as it is")
     most = draft.policy.exports_kept
     waiting = [each for each in job.exports if each.waits]
     if len(waiting) >= most:

@@ -6,6 +6,13 @@ from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Map
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class SaveKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    SAVE_KIND_UNSPECIFIED: _ClassVar[SaveKind]
+    SAVE_KIND_TORCH_SAVE: _ClassVar[SaveKind]
+    SAVE_KIND_DCP: _ClassVar[SaveKind]
+    SAVE_KIND_FOLDER: _ClassVar[SaveKind]
+
 class Desired(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     DESIRED_UNSPECIFIED: _ClassVar[Desired]
@@ -31,6 +38,10 @@ class GroupState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     GROUP_STATE_YIELDED: _ClassVar[GroupState]
     GROUP_STATE_FAILED: _ClassVar[GroupState]
     GROUP_STATE_STOPPED: _ClassVar[GroupState]
+SAVE_KIND_UNSPECIFIED: SaveKind
+SAVE_KIND_TORCH_SAVE: SaveKind
+SAVE_KIND_DCP: SaveKind
+SAVE_KIND_FOLDER: SaveKind
 DESIRED_UNSPECIFIED: Desired
 DESIRED_PREPARE: Desired
 DESIRED_RUN: Desired
@@ -60,7 +71,7 @@ class NodeRange(_message.Message):
     def __init__(self, min: _Optional[int] = ..., max: _Optional[int] = ..., multiple_of: _Optional[int] = ...) -> None: ...
 
 class CheckpointPolicy(_message.Message):
-    __slots__ = ("dir", "every_steps", "keep", "auto", "every_s", "keep_every_steps", "keep_proven", "exposed_max_s", "fixed_size", "memory_every_steps", "memory_auto", "peer_copies")
+    __slots__ = ("dir", "every_steps", "keep", "auto", "every_s", "keep_every_steps", "keep_proven", "exposed_max_s", "fixed_size", "memory_every_steps", "memory_auto", "peer_copies", "adapter")
     DIR_FIELD_NUMBER: _ClassVar[int]
     EVERY_STEPS_FIELD_NUMBER: _ClassVar[int]
     KEEP_FIELD_NUMBER: _ClassVar[int]
@@ -73,6 +84,7 @@ class CheckpointPolicy(_message.Message):
     MEMORY_EVERY_STEPS_FIELD_NUMBER: _ClassVar[int]
     MEMORY_AUTO_FIELD_NUMBER: _ClassVar[int]
     PEER_COPIES_FIELD_NUMBER: _ClassVar[int]
+    ADAPTER_FIELD_NUMBER: _ClassVar[int]
     dir: str
     every_steps: int
     keep: int
@@ -85,7 +97,24 @@ class CheckpointPolicy(_message.Message):
     memory_every_steps: int
     memory_auto: bool
     peer_copies: bool
-    def __init__(self, dir: _Optional[str] = ..., every_steps: _Optional[int] = ..., keep: _Optional[int] = ..., auto: bool = ..., every_s: _Optional[float] = ..., keep_every_steps: _Optional[int] = ..., keep_proven: _Optional[int] = ..., exposed_max_s: _Optional[float] = ..., fixed_size: bool = ..., memory_every_steps: _Optional[int] = ..., memory_auto: bool = ..., peer_copies: bool = ...) -> None: ...
+    adapter: CheckpointAdapter
+    def __init__(self, dir: _Optional[str] = ..., every_steps: _Optional[int] = ..., keep: _Optional[int] = ..., auto: bool = ..., every_s: _Optional[float] = ..., keep_every_steps: _Optional[int] = ..., keep_proven: _Optional[int] = ..., exposed_max_s: _Optional[float] = ..., fixed_size: bool = ..., memory_every_steps: _Optional[int] = ..., memory_auto: bool = ..., peer_copies: bool = ..., adapter: _Optional[_Union[CheckpointAdapter, _Mapping]] = ...) -> None: ...
+
+class CheckpointAdapter(_message.Message):
+    __slots__ = ("kind", "pattern", "step_key", "marker", "require", "settle_s")
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    PATTERN_FIELD_NUMBER: _ClassVar[int]
+    STEP_KEY_FIELD_NUMBER: _ClassVar[int]
+    MARKER_FIELD_NUMBER: _ClassVar[int]
+    REQUIRE_FIELD_NUMBER: _ClassVar[int]
+    SETTLE_S_FIELD_NUMBER: _ClassVar[int]
+    kind: SaveKind
+    pattern: str
+    step_key: str
+    marker: str
+    require: _containers.RepeatedScalarFieldContainer[str]
+    settle_s: float
+    def __init__(self, kind: _Optional[_Union[SaveKind, str]] = ..., pattern: _Optional[str] = ..., step_key: _Optional[str] = ..., marker: _Optional[str] = ..., require: _Optional[_Iterable[str]] = ..., settle_s: _Optional[float] = ...) -> None: ...
 
 class RetryPolicy(_message.Message):
     __slots__ = ("max_failures", "max_without_progress")

@@ -6,6 +6,13 @@ from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Map
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class SaveKindRecord(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    SAVE_KIND_RECORD_UNSPECIFIED: _ClassVar[SaveKindRecord]
+    SAVE_KIND_RECORD_TORCH_SAVE: _ClassVar[SaveKindRecord]
+    SAVE_KIND_RECORD_DCP: _ClassVar[SaveKindRecord]
+    SAVE_KIND_RECORD_FOLDER: _ClassVar[SaveKindRecord]
+
 class JobStateRecord(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     JOB_STATE_RECORD_UNSPECIFIED: _ClassVar[JobStateRecord]
@@ -43,6 +50,10 @@ class ExportStateRecord(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     EXPORT_STATE_RECORD_WAITING: _ClassVar[ExportStateRecord]
     EXPORT_STATE_RECORD_DONE: _ClassVar[ExportStateRecord]
     EXPORT_STATE_RECORD_FAILED: _ClassVar[ExportStateRecord]
+SAVE_KIND_RECORD_UNSPECIFIED: SaveKindRecord
+SAVE_KIND_RECORD_TORCH_SAVE: SaveKindRecord
+SAVE_KIND_RECORD_DCP: SaveKindRecord
+SAVE_KIND_RECORD_FOLDER: SaveKindRecord
 JOB_STATE_RECORD_UNSPECIFIED: JobStateRecord
 JOB_STATE_RECORD_QUEUED: JobStateRecord
 JOB_STATE_RECORD_PLACING: JobStateRecord
@@ -80,8 +91,24 @@ class NodeRangeRecord(_message.Message):
     multiple_of: int
     def __init__(self, min: _Optional[int] = ..., max: _Optional[int] = ..., multiple_of: _Optional[int] = ...) -> None: ...
 
+class CheckpointAdapterRecord(_message.Message):
+    __slots__ = ("kind", "pattern", "step_key", "marker", "require", "settle_s")
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    PATTERN_FIELD_NUMBER: _ClassVar[int]
+    STEP_KEY_FIELD_NUMBER: _ClassVar[int]
+    MARKER_FIELD_NUMBER: _ClassVar[int]
+    REQUIRE_FIELD_NUMBER: _ClassVar[int]
+    SETTLE_S_FIELD_NUMBER: _ClassVar[int]
+    kind: SaveKindRecord
+    pattern: str
+    step_key: str
+    marker: str
+    require: _containers.RepeatedScalarFieldContainer[str]
+    settle_s: float
+    def __init__(self, kind: _Optional[_Union[SaveKindRecord, str]] = ..., pattern: _Optional[str] = ..., step_key: _Optional[str] = ..., marker: _Optional[str] = ..., require: _Optional[_Iterable[str]] = ..., settle_s: _Optional[float] = ...) -> None: ...
+
 class CheckpointPolicyRecord(_message.Message):
-    __slots__ = ("dir", "every_steps", "keep", "auto", "every_s", "keep_every_steps", "keep_proven", "exposed_max_s", "fixed_size", "memory_every_steps", "memory_auto", "peer_copies")
+    __slots__ = ("dir", "every_steps", "keep", "auto", "every_s", "keep_every_steps", "keep_proven", "exposed_max_s", "fixed_size", "memory_every_steps", "memory_auto", "peer_copies", "adapter")
     DIR_FIELD_NUMBER: _ClassVar[int]
     EVERY_STEPS_FIELD_NUMBER: _ClassVar[int]
     KEEP_FIELD_NUMBER: _ClassVar[int]
@@ -94,6 +121,7 @@ class CheckpointPolicyRecord(_message.Message):
     MEMORY_EVERY_STEPS_FIELD_NUMBER: _ClassVar[int]
     MEMORY_AUTO_FIELD_NUMBER: _ClassVar[int]
     PEER_COPIES_FIELD_NUMBER: _ClassVar[int]
+    ADAPTER_FIELD_NUMBER: _ClassVar[int]
     dir: str
     every_steps: int
     keep: int
@@ -106,7 +134,8 @@ class CheckpointPolicyRecord(_message.Message):
     memory_every_steps: int
     memory_auto: bool
     peer_copies: bool
-    def __init__(self, dir: _Optional[str] = ..., every_steps: _Optional[int] = ..., keep: _Optional[int] = ..., auto: bool = ..., every_s: _Optional[float] = ..., keep_every_steps: _Optional[int] = ..., keep_proven: _Optional[int] = ..., exposed_max_s: _Optional[float] = ..., fixed_size: bool = ..., memory_every_steps: _Optional[int] = ..., memory_auto: bool = ..., peer_copies: bool = ...) -> None: ...
+    adapter: CheckpointAdapterRecord
+    def __init__(self, dir: _Optional[str] = ..., every_steps: _Optional[int] = ..., keep: _Optional[int] = ..., auto: bool = ..., every_s: _Optional[float] = ..., keep_every_steps: _Optional[int] = ..., keep_proven: _Optional[int] = ..., exposed_max_s: _Optional[float] = ..., fixed_size: bool = ..., memory_every_steps: _Optional[int] = ..., memory_auto: bool = ..., peer_copies: bool = ..., adapter: _Optional[_Union[CheckpointAdapterRecord, _Mapping]] = ...) -> None: ...
 
 class RetryPolicyRecord(_message.Message):
     __slots__ = ("max_failures", "max_without_progress")

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from evertrain.checkpoint import sealed as seal
 from evertrain.contract.beacon import CheckpointCommitted
-from evertrain.integrations.adapter import seal
 from support.beacon_listener import BeaconListener, wire_type
 from support.examples import EXAMPLES, LIMIT_S, weights
 from support.files import appeared

@@ -14,10 +14,12 @@ import pytest
 import torch
 from torch.distributed.checkpoint.state_dict_saver import save as save_dcp
 
-from evertrain.integrations.adapter import seal
-from evertrain.integrations.adapter.contents import NotWhole, files_of, inspect
-from evertrain.integrations.adapter.shelf import REMOVING, Shelf, expired
-from evertrain.integrations.adapter.spec import AdapterSpec, BadSpec, Kind
+from evertrain.checkpoint import sealed as seal
+from evertrain.checkpoint.sealed import NotWhole, files_of
+from evertrain.contract.adapter import SaveKind
+from evertrain.integrations.adapter.contents import inspect
+from evertrain.integrations.adapter.shelf import Shelf, expired
+from evertrain.integrations.adapter.spec import AdapterSpec, BadSpec
 from evertrain.integrations.adapter.watch import Watch
 
 pytestmark = [
@@ -32,15 +34,15 @@ SECOND_NS = 1_000_000_000
 class Script:
     """Saves as scripts do, into a folder of its own; each save is a minute later than the one before."""
 
-    def __init__(self, folder: Path, kind: Kind) -> None:
+    def __init__(self, folder: Path, kind: SaveKind) -> None:
         self.folder, self.kind = folder, kind
         self._now_ns = 1_700_000_000 * SECOND_NS
 
     def spec(self, **changes: Any) -> AdapterSpec:
         """What an adapter is told of it."""
-        suffix = ".pt" if self.kind is Kind.TORCH_SAVE else ""
+        suffix = ".pt" if self.kind is SaveKind.TORCH_SAVE else ""
         settings: dict[str, Any] = {"kind": self.kind, "pattern": f"{self.folder}/step-{{step}}{suffix}"}
-        if self.kind is Kind.FOLDER:
+        if self.kind is SaveKind.FOLDER:
             settings |= {"marker": "DONE", "require": ("optimizer.pt", "data.json")}
         return AdapterSpec(**(settings | changes))
 
@@ -54,12 +56,12 @@ class Script:
         state = {"weights": weights, "step": step if inner_step is None else inner_step}
         path = self.folder / f"step-{step}"
         match self.kind:
-            case Kind.TORCH_SAVE:
+            case SaveKind.TORCH_SAVE:
                 path = path.with_name(path.name + ".pt")
                 torch.save(state, path)
-            case Kind.DCP:
+            case SaveKind.DCP:
                 save_dcp(state, checkpoint_id=path, no_dist=True)
-            case Kind.FOLDER:
+            case SaveKind.FOLDER:
                 path.mkdir(exist_ok=True)
                 torch.save(weights, path / "model.pt")
                 torch.save(weights * 2, path / "optimizer.pt")
@@ -75,28 +77,28 @@ class Script:
             os.utime(file, ns=(self._now_ns, self._now_ns))
 
 
-@pytest.fixture(params=list(Kind))
+@pytest.fixture(params=list(SaveKind))
 def script(request: pytest.FixtureRequest, tmp_path: Path) -> Script:
     return Script(tmp_path, request.param)
 
 
-OWN_FORMAT = pytest.mark.parametrize("script", [Kind.TORCH_SAVE, Kind.DCP], indirect=True)
+OWN_FORMAT = pytest.mark.parametrize("script", [SaveKind.TORCH_SAVE, SaveKind.DCP], indirect=True)
 """Kinds whose files tell what they hold."""
 
 
 @pytest.fixture
 def torch_script(tmp_path: Path) -> Script:
-    return Script(tmp_path, Kind.TORCH_SAVE)
+    return Script(tmp_path, SaveKind.TORCH_SAVE)
 
 
 @pytest.fixture
 def dcp_script(tmp_path: Path) -> Script:
-    return Script(tmp_path, Kind.DCP)
+    return Script(tmp_path, SaveKind.DCP)
 
 
 @pytest.fixture
 def folder_script(tmp_path: Path) -> Script:
-    return Script(tmp_path, Kind.FOLDER)
+    return Script(tmp_path, SaveKind.FOLDER)
 
 
 def _newest(shelf: Shelf) -> str:
@@ -151,7 +153,7 @@ def test_a_flipped_bit_is_found_before_and_after_the_seal(script: Script) -> Non
     script.save(100)
     rotten = script.save(200)
     shelf = script.shelf()
-    if script.kind is not Kind.FOLDER:
+    if script.kind is not SaveKind.FOLDER:
         whole = _data_file(rotten).read_bytes()
         _flip(_data_file(rotten), len(whole) // 3)
         script.touch(rotten)
@@ -301,7 +303,7 @@ def test_multiples_stay_and_the_newest_is_read_before_anything_goes(torch_script
 
 def test_a_removal_that_was_cut_short_is_finished(script: Script) -> None:
     path = script.save(100)
-    left = path.rename(path.with_name(REMOVING + path.name))
+    left = path.rename(path.with_name(seal.REMOVING + path.name))
     shelf = script.shelf()
     assert shelf.checkpoints() == []
     shelf.sweep()
@@ -323,7 +325,7 @@ def test_overwritten_in_place_and_cut_short_the_old_seal_does_not_count(script: 
     fresh = _data_file(other.save(100, seed=7)).read_bytes()
     _data_file(path).write_bytes(fresh)  # as large as before, whole in itself, and not what belongs to the rest
     shutil.rmtree(newer)
-    if script.kind is Kind.TORCH_SAVE:
+    if script.kind is SaveKind.TORCH_SAVE:
         os.truncate(path, len(fresh) // 2)
     assert _newest(shelf) == "step-90"
     assert watch.look() == []
@@ -386,11 +388,11 @@ def test_what_cannot_be_read_is_no_reason_to_go_further_back(torch_script: Scrip
 @pytest.mark.parametrize(
     "settings",
     [
-        {"kind": Kind.FOLDER, "pattern": "out/step-*"},
-        {"kind": Kind.TORCH_SAVE, "pattern": "out/*/step.pt"},
-        {"kind": Kind.TORCH_SAVE, "pattern": "out/"},
-        {"kind": Kind.DCP, "pattern": "out/step-*", "marker": "x"},
-        {"kind": Kind.DCP, "pattern": "out/step-*", "keep_last": -1},
+        {"kind": SaveKind.FOLDER, "pattern": "out/step-*"},
+        {"kind": SaveKind.TORCH_SAVE, "pattern": "out/*/step.pt"},
+        {"kind": SaveKind.TORCH_SAVE, "pattern": "out/"},
+        {"kind": SaveKind.DCP, "pattern": "out/step-*", "marker": "x"},
+        {"kind": SaveKind.DCP, "pattern": "out/step-*", "keep_last": -1},
     ],
 )
 def test_settings_that_cannot_work_are_refused(settings: dict[str, Any]) -> None:
@@ -399,6 +401,6 @@ def test_settings_that_cannot_work_are_refused(settings: dict[str, Any]) -> None
 
 
 def test_a_step_is_the_patterns_or_the_last_number_of_the_name() -> None:
-    exact = AdapterSpec(kind=Kind.TORCH_SAVE, pattern="out/gpt2-{step}-ema.pt")
+    exact = AdapterSpec(kind=SaveKind.TORCH_SAVE, pattern="out/gpt2-{step}-ema.pt")
     assert (exact.step_of("gpt2-700-ema.pt"), exact.step_of("gpt2-700.pt")) == (700, None)
-    assert AdapterSpec(kind=Kind.DCP, pattern="out/gpt2-*").step_of("gpt2-v3-900") == 900
+    assert AdapterSpec(kind=SaveKind.DCP, pattern="out/gpt2-*").step_of("gpt2-v3-900") == 900

@@ -16,17 +16,19 @@ import select
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Final
 
+from evertrain.checkpoint import sealed as seal
 from evertrain.checkpoint.apart import Answer, run_apart
-from evertrain.contract import environ
-from evertrain.integrations.adapter import seal
-from evertrain.integrations.adapter.contents import NotWhole
-from evertrain.integrations.adapter.shelf import Shelf
-from evertrain.integrations.adapter.spec import AdapterSpec, BadSpec, Kind
-from evertrain.integrations.adapter.telling import Teller
+from evertrain.checkpoint.sealed import NotWhole
+from evertrain.contract import environ, wire
+from evertrain.contract.adapter import SaveKind
+from evertrain.contract.beacon import CheckpointCommitted
+from evertrain.integrations.adapter.shelf import Sealed, Shelf
+from evertrain.integrations.adapter.spec import AdapterSpec, BadSpec
 from evertrain.integrations.adapter.watch import Watch
 
 NONE_GOOD, UNREADABLE, NONE_YET = 3, 4, 5
@@ -47,7 +49,7 @@ def main(arguments: list[str] | None = None) -> int:
     logging.basicConfig(format="evertrain adapter: %(message)s", level=logging.INFO, stream=sys.stderr)
     try:
         spec = AdapterSpec(
-            kind=Kind(asked.kind),
+            kind=SaveKind(asked.kind),
             pattern=asked.pattern,
             run=asked.run,
             keep_last=asked.keep_last,
@@ -72,7 +74,7 @@ def _parser() -> argparse.ArgumentParser:
 
     def add(name: str, command: Command, text: str) -> argparse.ArgumentParser:
         added = commands.add_parser(name, help=text, description=text)
-        added.add_argument("--kind", choices=[*Kind], default=Kind.TORCH_SAVE)
+        added.add_argument("--kind", choices=[*SaveKind], default=SaveKind.TORCH_SAVE)
         added.add_argument("--pattern", required=True, help="such as out/step-{step}.pt or 'out/checkpoint-*'")
         added.add_argument("--run", default=run, help="whose checkpoints; default: the job's id, if there is one")
         added.add_argument("--keep-last", type=int, default=3, help="how many sealed ones stay; 0: all")
@@ -88,7 +90,7 @@ def _parser() -> argparse.ArgumentParser:
     watching.add_argument("--poll", type=float, default=POLL_S, metavar="S", help="how often to look")
     watching.add_argument("--settle", type=float, default=SETTLE_S, metavar="S", help="unchanged for so long before")
     watching.add_argument("--pid", type=int, default=0, help="end, after a last look, when this process has ended")
-    watching.add_argument("--report", action="store_true", help="tell the launcher of each, where there is one")
+    watching.add_argument("--report", action="store_true", help="tell of each on stdout, in frames for the launcher")
     add("latest", _latest, "print the path of the newest checkpoint that is sound now")
     adopting = add("adopt", _adopt, "make a checkpoint of another run one of this run's")
     adopting.add_argument("path", type=Path)
@@ -107,11 +109,28 @@ def _watch(asked: argparse.Namespace, shelf: Shelf) -> int:
         shelf.begin()
         shelf.sweep()
         watch = Watch(shelf, settle_s=asked.settle, clock=time.monotonic)
-        with Teller(os.environ if asked.report else {}) as teller:
-            while not ends.within(asked.poll):
-                teller.tell(watch.look())
-            teller.tell(watch.look(patient=False))
+        tell: Callable[[Sequence[Sealed]], None] = _tell if asked.report else lambda _: None
+        tell(shelf.sealed()[-1:])  # whoever watched before may have had nobody to tell
+        while not ends.within(asked.poll):
+            tell(watch.look())
+        tell(watch.look(patient=False))
     return 0
+
+
+def _tell(sealed: Sequence[Sealed]) -> None:
+    """Each as a commit whose manifest is its seal. Nobody may be left to hear it."""
+    for one in sealed:
+        told = CheckpointCommitted(
+            step=one.seal.step or 0,
+            path=str(one.path.absolute()),
+            digest=seal.digest_of(seal.encode(one.seal)),
+            bytes_total=one.seal.bytes,
+            world_size=0,
+            save_s=max(0.0, one.seal.sealed_at - one.seal.saved_ns / 1e9),
+        )
+        with suppress(BrokenPipeError):
+            sys.stdout.buffer.write(wire.encode(told))
+            sys.stdout.buffer.flush()
 
 
 def _locked(file: IO[str]) -> bool:

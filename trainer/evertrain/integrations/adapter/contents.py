@@ -1,9 +1,6 @@
-"""Whether a checkpoint is whole, by what its format says of itself. Not for whether it has changed since (seal.py).
+"""Whether a checkpoint is whole, by what its format says of itself. Not for whether it has changed since (sealed.py).
 
-Errors::
-
-    NotWhole (Exception)    torn, truncated, incomplete, of another step, or stale; the text says what is wrong
-    OSError                 it could not be read, which says nothing about it
+Its errors are those of a seal (evertrain.checkpoint.sealed).
 """
 
 from __future__ import annotations
@@ -18,8 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Final, cast
 
+from evertrain.checkpoint.sealed import NotWhole, files_of
+from evertrain.contract.adapter import SaveKind
 from evertrain.integrations.adapter import inert
-from evertrain.integrations.adapter.spec import AdapterSpec, Kind
+from evertrain.integrations.adapter.spec import AdapterSpec
 
 DCP_METADATA: Final = ".metadata"
 TORCH_FILES: Final = frozenset({".pt", ".pth", ".bin", ".ckpt"})
@@ -31,10 +30,6 @@ SKEW_NS: Final = 1_000_000_000
 
 Archive = IO[bytes] | io.RawIOBase
 """What holds an archive of torch's: a file, or a part of one."""
-
-
-class NotWhole(Exception):
-    """What is there is not a whole checkpoint, now."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,11 +46,11 @@ def inspect(path: Path, spec: AdapterSpec) -> Contents:
     """What the checkpoint at ``path`` holds. Raises :class:`NotWhole`, or OSError if it cannot be read."""
     try:
         match spec.kind:
-            case Kind.TORCH_SAVE:
+            case SaveKind.TORCH_SAVE:
                 return _torch_file(path, spec)
-            case Kind.DCP:
+            case SaveKind.DCP:
                 return _dcp_folder(path, spec)
-            case Kind.FOLDER:
+            case SaveKind.FOLDER:
                 return _folder(path, spec)
     except FileNotFoundError as err:
         raise NotWhole(f"{err.filename} is missing") from err
@@ -114,11 +109,6 @@ def _folder(path: Path, spec: AdapterSpec) -> Contents:
         elif file.suffix == ".json":
             _require_json(file)
     return Contents()  # what a folder's files mean is not known: equal ones need not be stale
-
-
-def files_of(path: Path) -> list[Path]:
-    """The file itself, or all files of the folder, in order."""
-    return sorted(found for found in path.rglob("*") if found.is_file()) if path.is_dir() else [path]
 
 
 def _checksums(file: Archive, where: str) -> list[str]:

@@ -11,22 +11,18 @@ from __future__ import annotations
 
 import glob
 import hashlib
-import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
 
+from evertrain.checkpoint import sealed as seal
 from evertrain.checkpoint.digests import XXH3_128
-from evertrain.integrations.adapter import contents, seal
-from evertrain.integrations.adapter.contents import NotWhole
-from evertrain.integrations.adapter.seal import Look, Seal
-from evertrain.integrations.adapter.spec import AdapterSpec, Kind
-
-REMOVING: Final = ".evertrain-removing-"
-"""Before the name of what is being deleted: no pattern finds it."""
+from evertrain.checkpoint.sealed import Look, NotWhole, Seal
+from evertrain.contract.adapter import SaveKind
+from evertrain.integrations.adapter import contents
+from evertrain.integrations.adapter.spec import AdapterSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,13 +62,13 @@ class Shelf:
 
     def sweep(self) -> None:
         """Delete what a removal that was cut short left. Raises OSError."""
-        for left in self._folder.glob(f"{REMOVING}*"):
-            _delete(left)
+        for left in self._folder.glob(f"{seal.REMOVING}*"):
+            seal.delete(left)
 
     def checkpoints(self) -> list[Path]:
         """All that the pattern finds and that is of its kind, whosever it is."""
         found = (Path(name) for name in glob.glob(str(Path(glob.escape(str(self._folder)), self.spec.names))))
-        wants_file = self.spec.kind is Kind.TORCH_SAVE
+        wants_file = self.spec.kind is SaveKind.TORCH_SAVE
         return sorted(
             path
             for path in found
@@ -148,10 +144,7 @@ class Shelf:
         if gone and there[-1] not in just_sealed:
             seal.require_unchanged(there[-1].path, there[-1].seal)
         for path in gone:
-            hidden = path.with_name(REMOVING + path.name)
-            path.rename(hidden)  # at once for whoever looks
-            seal.path_of(path).unlink(missing_ok=True)
-            _delete(hidden)
+            seal.remove(path)
         return gone
 
     def _require_progress(self, path: Path, made: Seal) -> None:
@@ -188,11 +181,3 @@ def _saved(one: tuple[Path, Seal | None]) -> tuple[int, str]:
 
 def _written_ns(look: Look) -> int:
     return max((changed for _, _, changed, _ in look), default=0)
-
-
-def _delete(path: Path) -> None:
-    if path.is_dir():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)
-    seal.sync_folder(path.parent)

@@ -9,33 +9,19 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from enum import StrEnum
-from typing import Final
 
-STEP: Final = "{step}"
-_GLOB: Final = re.compile(r"[*?\[]")
+from evertrain.contract.adapter import STEP, SaveKind, faults
 
 
 class BadSpec(ValueError):
     """A setting that cannot work."""
 
 
-class Kind(StrEnum):
-    """How a script saves."""
-
-    TORCH_SAVE = "torch_save"
-    """One file, by ``torch.save``."""
-    DCP = "dcp"
-    """A folder, by ``torch.distributed.checkpoint``."""
-    FOLDER = "folder"
-    """A folder of files, complete when a marker or a list of files is there."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdapterSpec:
     """One script's checkpoints."""
 
-    kind: Kind
+    kind: SaveKind
     pattern: str
     """Their paths, such as ``out/step-{step}.pt``, or with ``*``: then the last number of a name is its step."""
     run: str = ""
@@ -52,18 +38,12 @@ class AdapterSpec:
     """Of a folder: files without which it is not complete."""
 
     def __post_init__(self) -> None:
-        if not self.pattern.rpartition("/")[2]:
-            raise BadSpec(f"pattern {self.pattern!r} names no file or folder: end it as in out/step-{STEP}.pt")
-        if _GLOB.search(self.pattern.rpartition("/")[0]) or STEP in self.pattern.rpartition("/")[0]:
-            raise BadSpec(f"pattern {self.pattern!r}: only its last part may vary, since one folder is watched")
+        for name, why in faults(
+            kind=self.kind, pattern=self.pattern, step_key=self.step_key, marker=self.marker, require=self.require
+        ):
+            raise BadSpec(f"{name}: {why}")
         if self.keep_last < 0 or self.keep_every < 0:
             raise BadSpec("keep_last and keep_every cannot be negative")
-        if self.kind is Kind.FOLDER and not (self.marker or self.require):
-            raise BadSpec("a folder needs a marker or a list of required files: nothing else tells that it is complete")
-        if self.kind is not Kind.FOLDER and (self.marker or self.require):
-            raise BadSpec("marker and require are for kind folder: the other kinds tell by themselves")
-        if self.kind is Kind.FOLDER and self.step_key:
-            raise BadSpec("step_key is for kinds torch_save and dcp: a folder's files can be anything")
 
     @property
     def folder(self) -> str:

@@ -11,9 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from evertrain.integrations.adapter import seal
-from evertrain.integrations.adapter.contents import NotWhole
-from evertrain.integrations.adapter.seal import Look
+from evertrain.checkpoint import sealed as seal
+from evertrain.checkpoint.sealed import Look, NotWhole
 from evertrain.integrations.adapter.shelf import Sealed, Shelf
 
 log = logging.getLogger("evertrain.adapter")

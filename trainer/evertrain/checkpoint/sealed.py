@@ -1,26 +1,42 @@
-"""Seals: what a checkpoint's bytes were when it was found whole. Not for whether it was whole then (contents.py).
+"""Checkpoints that a script wrote in a form of its own, and sealed: what their bytes were when found whole.
 
 A seal is a JSON file beside the checkpoint, ``step-100.pt.evertrain.json``,
-written in one piece. Whatever changed since then shows in the digests.
+written in one piece. Whatever changed since then shows in the digests. Not for
+whether it was whole then (evertrain.integrations.adapter), nor for checkpoints
+of the trainer library, which have a manifest.
+
+Errors::
+
+    NotWhole (Exception)    torn, truncated, incomplete, of another step, or stale; the text says what is wrong
+    OSError                 it could not be read, which says nothing about it
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
+import shutil
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from evertrain.checkpoint import digests
 from evertrain.contract import wire
-from evertrain.integrations.adapter.contents import NotWhole, files_of
 
 SUFFIX: Final = ".evertrain.json"
 BLOCK_BYTES: Final = 1 << 20
 
+REMOVING: Final = ".evertrain-removing-"
+"""Before the name of what is being deleted: no pattern finds it."""
+
 Look = tuple[tuple[str, int, int, int], ...]
 """Name, size, time of change and number of each file: cheap, and different once anything was written."""
+
+
+class NotWhole(Exception):
+    """What is there is not a whole checkpoint, now."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,6 +114,62 @@ def look(checkpoint: Path) -> Look:
     except FileNotFoundError:
         return ()
     return tuple((str(file), stat.st_size, stat.st_mtime_ns, stat.st_ino) for file, stat in found)
+
+
+def files_of(path: Path) -> list[Path]:
+    """The file itself, or all files of the folder, in order."""
+    return sorted(found for found in path.rglob("*") if found.is_file()) if path.is_dir() else [path]
+
+
+def digest_of(seal: bytes) -> str:
+    """By which a seal, as it is written, is registered."""
+    return hashlib.sha256(seal).hexdigest()
+
+
+def require_sealed(checkpoint: Path, *, digest: str = "") -> Seal:
+    """Read all of it and return its seal; with ``digest``, only if it is still sealed by that one.
+
+    Raises :class:`NotWhole` and OSError.
+    """
+    data = _seal_bytes(checkpoint)
+    if digest and digest_of(data) != digest:
+        raise NotWhole("it was written and sealed again since it was registered")
+    found = read(checkpoint)
+    if found is None:
+        raise NotWhole("its seal cannot be understood")
+    require_unchanged(checkpoint, found)
+    return found
+
+
+def _seal_bytes(checkpoint: Path) -> bytes:
+    try:
+        return path_of(checkpoint).read_bytes()
+    except FileNotFoundError as err:
+        raise NotWhole("it has no seal: it was never whole, or is being written again") from err
+
+
+def remove(checkpoint: Path, *, digest: str = "") -> None:
+    """Delete it and its seal; with ``digest``, only while it is sealed by that one. Raises OSError."""
+    if digest:
+        try:
+            if digest_of(_seal_bytes(checkpoint)) != digest:
+                return  # another one of that name
+        except NotWhole:
+            return
+    hidden = checkpoint.with_name(REMOVING + checkpoint.name)
+    with suppress(FileNotFoundError):
+        checkpoint.rename(hidden)  # at once for whoever looks
+    path_of(checkpoint).unlink(missing_ok=True)
+    delete(hidden)
+
+
+def delete(path: Path) -> None:
+    """Delete a file or folder for good. Raises OSError."""
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+    sync_folder(path.parent)
 
 
 def measure(checkpoint: Path) -> tuple[SealedFile, ...]:
