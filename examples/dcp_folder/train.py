@@ -62,6 +62,9 @@ def main() -> None:
     digest = hashlib.sha256(b"".join(p.detach().numpy().tobytes() for p in model.parameters())).hexdigest()
     if rank == 0:
         print(f"weights {digest}", flush=True)
+    last = dist.barrier(async_op=True)
+    # Held until the group is gone: gloo's thread would need Python's lock to drop it, which waits for that thread.
+    last.wait()
     dist.destroy_process_group()
 
 

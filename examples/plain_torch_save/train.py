@@ -1,13 +1,15 @@
-"""A script that knows nothing of Evertrain: it saves with ``torch.save`` and resumes from the file it is told.
+"""A script without Evertrain's library: it saves with ``torch.save`` and resumes from the file it is told.
 
-``launch.sh`` beside it starts it from the newest file that is sound, and has
-the files sealed and kept while it runs.
+``job.yaml`` beside it is its job: its files are verified and kept, and after a
+failure ``EVERTRAIN_RESTORE`` names the newest one. ``launch.sh`` does that on
+one machine without a coordinator.
 """
 
 import argparse
 import hashlib
 import os
 import signal
+import time
 from pathlib import Path
 
 import torch
@@ -20,7 +22,8 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=60)
     parser.add_argument("--save-every", type=int, default=10)
     parser.add_argument("--out", type=Path, default=Path("out"))
-    parser.add_argument("--resume", type=Path, default=None)
+    parser.add_argument("--resume", type=Path, default=os.environ.get("EVERTRAIN_RESTORE") or None)
+    parser.add_argument("--pace", type=float, default=0.0, help="seconds that a step takes at least")
     parser.add_argument("--die-after", type=int, default=0, help="end as a power cut would, in the middle of a save")
     arguments = parser.parse_args()
     arguments.out.mkdir(parents=True, exist_ok=True)
@@ -42,6 +45,7 @@ def main() -> None:
         loss.backward()
         optimizer.step()
         step += 1
+        time.sleep(arguments.pace)
         if step % arguments.save_every == 0:
             path = arguments.out / f"step-{step}.pt"
             torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict(), "step": step}, path)

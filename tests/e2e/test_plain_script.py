@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -55,16 +56,17 @@ def test_killed_it_goes_on_from_the_newest_verified_file_and_passes_a_torn_one_o
         "plain", lambda job: any(each.generation == 2 for each in sound(job)), "has one of generation 2"
     )
     torn = sound(job)[-1]
-    os.truncate(torn.path, 900)
+    os.kill(cluster.worker(0), signal.SIGSTOP)
+    for path in (cluster.folder / "out").glob("*.pt"):
+        if int(path.stem.partition("-")[2]) >= torn.step:  # it may have gone on saving until it was stopped
+            os.truncate(path, 900)
     cluster.kill_worker(0)
     job = cluster.wait_job("plain", lambda job: job.state == operator_pb2.JOB_STATE_SUCCEEDED, "succeeds")
-    refusal = next(each for each in job.history if each.generation == 3)
-    assert (refusal.restored_step, refusal.ended) == (
-        torn.step,
-        "rank 0 on n1 refused the checkpoint it was to restore from",
-    )
+    refusals = [each for each in job.history if "refused the checkpoint it was to restore from" in each.ended]
+    assert refusals
+    assert all(each.restored_step >= torn.step for each in refusals)
     assert job.history[-1].restored_step < torn.step
-    assert (job.failures, job.generation) == (2, 4), "what is on storage is not charged to the job"
+    assert job.failures == 2, "what is on storage is not charged to the job"
     whole = subprocess.run(
         [sys.executable, str(EXAMPLE / "train.py"), "--steps", str(STEPS)],
         cwd=tmp_path,

@@ -156,6 +156,8 @@ def notice_of(
                 save_s=report.save_s,
                 fixed_size=not report.reshardable,
                 every_steps=report.every_steps,
+                samples=report.samples,
+                saved_at=report.saved_at,
             )
         case CheckpointFailed():
             return CheckpointNotice(kind="failed", generation=generation, step=report.step, reason=report.reason)

@@ -89,6 +89,10 @@ class CheckpointCommitted:
     """It can be loaded at another world size."""
     every_steps: int = 0
     """How many steps apart saves are now, where the library chose that. 0: it did not."""
+    samples: int = 0
+    """That the whole job consumed up to it. 0: not known."""
+    saved_at: float = 0.0
+    """When a script's own was written, by the file system's clock, in seconds since the epoch. 0: not said."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

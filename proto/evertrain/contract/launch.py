@@ -137,6 +137,10 @@ class CheckpointNotice:
     """It can be loaded at the same world size only."""
     every_steps: int = 0
     """How many steps apart the trainer library saves now. 0: it does not say."""
+    samples: int = 0
+    """That the whole job consumed up to it. 0: not known."""
+    saved_at: float = 0.0
+    """When a script's own was written, in seconds since the epoch. 0: not said."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""A script that saves by itself: its checkpoints are told as the generation's, and read before one goes on from them."""
+"""A script that saves by itself: its checkpoints are told as the generation's, and read before one goes on from it."""
 
 from __future__ import annotations
 
@@ -101,7 +101,8 @@ async def test_a_watch_that_dies_is_started_again(tmp_path: Path) -> None:
         os.unlink(tmp_path / "out" / "step-10.pt")
         os.unlink(tmp_path / "out" / "step-10.pt.evertrain.json")
         await driver.until(told(step=30, generation=1), within_s=60)
-        assert before and not set(before) & set(adapters(driver.status.pid))
+        assert before
+        assert not set(before) & set(adapters(driver.status.pid))
 
 
 def adapters(launcher: int) -> list[int]:

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from evertrain.contract.adapter import CheckpointAdapter
 from evertrain.contract.jobspec import CheckpointPolicy
 from evertrain.contract.launch import CheckpointNotice
 from evertrain.contract.task import TaskKind, TaskOutcome
@@ -34,6 +35,72 @@ def done(world: World, kind: TaskKind) -> list[str]:
 
 def verifiers(world: World) -> list[str]:
     return [each.node for each in world.told if each.kind == "checkpoint.verified"]
+
+
+class TestAdapter:
+    """Checkpoints that a script writes by itself."""
+
+    def a_job(self) -> World:
+        world = a_world()
+        world.attached = False
+        policy = CheckpointPolicy(adapter=CheckpointAdapter(pattern="/out/step-{step}.pt"))
+        world.submit(a_spec(least=2, most=2, checkpoint=policy))
+        return world
+
+    def tell(self, world: World, step: int, digest: str, *, at: float) -> None:
+        """The adapter beside rank 0 found a file whole."""
+        job = world.job()
+        assert job.gang is not None
+        node = world.nodes[job.gang.nodes[0]]
+        notice = CheckpointNotice(
+            kind="committed",
+            generation=job.generation,
+            step=step,
+            path=f"/out/step-{step}.pt",
+            digest=digest,
+            saved_at=at,
+        )
+        status = node.launchers[job.id]
+        node.launchers[job.id] = replace(status, notices=(*status.notices, notice))
+        world.report(node)
+        world.settle()
+
+    def test_they_are_verified_and_restored_from_though_nobody_is_attached(self) -> None:
+        world = self.a_job()
+        self.tell(world, 10, "a", at=1.0)
+        assert labels(world, CheckpointState.VERIFIED) == [10]
+        world.fail_worker("n2")
+        gang = world.job().gang
+        assert gang is not None
+        assert (gang.generation, gang.restore_path, gang.restore_digest) == (2, "/out/step-10.pt", "a")
+        assert world.job().pauses == 0, "it saved, so it completed something"
+
+    def test_what_each_generation_tells_again_is_registered_once(self) -> None:
+        world = self.a_job()
+        self.tell(world, 10, "a", at=1.0)
+        world.fail_worker("n2")
+        self.tell(world, 10, "a", at=1.0)
+        assert [(each.step, each.generation) for each in world.job().checkpoints] == [(10, 1)]
+
+    def test_a_name_that_is_used_again_stands_for_what_has_it_now(self) -> None:
+        world = self.a_job()
+        self.tell(world, 10, "a", at=1.0)
+        self.tell(world, 20, "b", at=2.0)
+        world.busy = {"n1", "n2", "n3"}
+        assert world.ask_checkpoint(CheckpointVerb.VERIFY, 20).refusal is None
+        world.finds["", "/out/step-20.pt"] = CORRUPT
+        self.tell(world, 20, "c", at=3.0)
+        world.busy, world.finds = set(), {}
+        world.settle()
+        found = [(each.step, each.digest, each.state) for each in world.job().checkpoints]
+        assert found == [(10, "a", CheckpointState.VERIFIED), (20, "c", CheckpointState.VERIFIED)]
+
+    def test_they_are_not_exported(self) -> None:
+        world = self.a_job()
+        self.tell(world, 10, "a", at=1.0)
+        answer = world.ask_checkpoint(CheckpointVerb.EXPORT, 10, destination="/elsewhere")
+        assert answer.refusal is Refusal.INVALID
+        assert "copy /out/step-10.pt as it is" in answer.text
 
 
 class TestVerification:

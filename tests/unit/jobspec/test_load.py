@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from evertrain.contract.adapter import CheckpointAdapter, SaveKind
 from evertrain.contract.jobspec import CheckpointPolicy, JobSpec, LogPolicy, NodeRange, RetryPolicy
 from evertrain.jobspec import Severity
 from evertrain.jobspec.check import SPEC_BYTES_MAX
@@ -90,6 +91,36 @@ def test_a_gang_is_as_large_as_its_microbatches_allow_and_that_is_said(write: Wr
     assert ["at most 4 nodes" in str(warning) for warning in few.warnings] == [True]
     (line,) = complaints(write(f"{text}{{microbatches: 7}}\n"))
     assert "7 microbatches cannot be shared by the 8 workers of the smallest gang" in line
+
+
+def test_a_scripts_own_checkpoints_lie_where_it_runs(write: Write) -> None:
+    path = write(
+        f"{OK}workdir: ..\n"
+        "checkpoint:\n  adapter: {kind: folder, pattern: 'out/ck-*', require: [a.bin], settle: 2s}\n"
+    )
+    assert load(path).spec.checkpoint.adapter == CheckpointAdapter(
+        kind=SaveKind.FOLDER, pattern=str(path.parent.parent / "out" / "ck-*"), require=("a.bin",), settle_s=2.0
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("{pattern: out/last.pt}", "checkpoint.adapter.pattern: tells no step"),
+        ("{pattern: 'out/{step}/x.pt'}", "checkpoint.adapter.pattern: "),
+        (
+            "{pattern: 'x-{step}', kind: zip}",
+            "checkpoint.adapter.kind: expected one of torch_save, dcp, folder, got 'zip'",
+        ),
+        ("{pattern: 'x-{step}', kind: folder}", "checkpoint.adapter.marker: a folder needs a marker"),
+        ("{pattern: 'x-{step}', mark: a}", "checkpoint.adapter.mark: unknown field, did you mean 'marker'?"),
+        ("{}", "checkpoint.adapter.pattern: is missing"),
+        ("{pattern: 'x-{step}'}\n  dir: ck", "checkpoint.adapter: the trainer library saves to checkpoint.dir"),
+    ],
+)
+def test_an_adapter_that_cannot_work_is_refused(write: Write, text: str, expected: str) -> None:
+    lines = complaints(write(f"{OK}checkpoint:\n  adapter: {text}\n"))
+    assert [line for line in lines if expected in line], lines
 
 
 def test_a_plain_number_of_nodes_is_both_ends(write: Write) -> None:

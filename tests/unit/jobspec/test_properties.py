@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from evertrain.contract.adapter import CheckpointAdapter
 from evertrain.contract.jobspec import CheckpointPolicy, JobSpec, LogPolicy, NodeRange, RetryPolicy
 from evertrain.contract.wire import from_dict, to_dict
 from evertrain.jobspec import check
@@ -29,6 +30,9 @@ def specs(draw: st.DrawFn, folder: str) -> JobSpec:
     """A specification without errors, whose paths exist."""
     least = draw(SMALL)
     script, auto = draw(st.booleans()), draw(st.booleans())
+    adapter = CheckpointAdapter(pattern=f"{folder}/x-{{step}}.pt", step_key=draw(TEXT), settle_s=draw(SMALL) / 10)
+    if own := draw(st.booleans()):
+        auto = False
     return JobSpec(
         name=draw(NAME),
         script=f"{folder}/train.py" if script else "",
@@ -42,8 +46,9 @@ def specs(draw: st.DrawFn, folder: str) -> JobSpec:
         nproc_per_node=draw(SMALL),
         devices_per_worker=draw(st.integers(0, 16)),
         checkpoint=CheckpointPolicy(
-            dir=draw(st.sampled_from([f"{folder}/ckpt", "s3://bucket/prefix"])),
-            every_steps=0 if auto else draw(st.integers(0, 99)),
+            dir="" if own else draw(st.sampled_from([f"{folder}/ckpt", "s3://bucket/prefix"])),
+            adapter=adapter if own else None,
+            every_steps=0 if auto or own else draw(st.integers(0, 99)),
             auto=auto,
             every_s=draw(st.integers(0, 3_600_000)) / 1000,
             keep=draw(st.integers(2, 60)),
@@ -51,8 +56,8 @@ def specs(draw: st.DrawFn, folder: str) -> JobSpec:
             keep_proven=draw(st.integers(0, 9)),
             exposed_max_s=draw(st.integers(0, 3_600_000)) / 1000,
             fixed_size=draw(st.booleans()),
-            memory_every_steps=(copied := draw(st.integers(0, 9))),
-            memory_auto=(copied_auto := copied == 0 and draw(st.booleans())),
+            memory_every_steps=(copied := 0 if own else draw(st.integers(0, 9))),
+            memory_auto=(copied_auto := copied == 0 and not own and draw(st.booleans())),
             peer_copies=(copied > 0 or copied_auto) and draw(st.booleans()),
         ),
         reproducible_microbatches=draw(st.sampled_from([0, 4096])),

@@ -84,6 +84,10 @@ class Checkpoint:
     """Nodes that could not do it; others are asked first."""
     writer: NodeName = NOBODY
     """The node of rank 0 when it was saved."""
+    samples: int = 0
+    """That the whole job consumed up to it. 0: not known."""
+    saved_at: float = 0.0
+    """When a script's own was written, by the file system's clock: of those, the later one is newer. 0: not said."""
     left: bool = False
     """Of a job that has ended: nobody could read it back, and only an operator has it tried again."""
 

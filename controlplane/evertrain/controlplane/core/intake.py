@@ -69,9 +69,10 @@ def _committed(draft: Draft, job: Job, gang: Gang, notice: CheckpointNotice) -> 
 def _sealed(draft: Draft, job: Job, gang: Gang, notice: CheckpointNotice) -> Job:
     """The job with a checkpoint that its script wrote by itself.
 
-    The newest is told of again by each generation. A name may be used again: what had it before is gone.
+    The newest is told of again by each generation, and what is told once more may be forgotten already, so only a
+    later one is news. A name may be used again: what had it before is gone.
     """
-    if any((each.path, each.digest) == (notice.path, notice.digest) for each in job.checkpoints):
+    if any(each.saved_at >= notice.saved_at for each in job.checkpoints):
         return job
     others = tuple(each for each in job.checkpoints if each.path != notice.path)
     return register(draft, replace(job, checkpoints=others), gang, notice)

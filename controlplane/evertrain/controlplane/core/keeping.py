@@ -32,6 +32,8 @@ def register(draft: Draft, job: Job, gang: Gang, notice: CheckpointNotice) -> Jo
         parent=parent_of(job, gang),
         passed=passed,
         writer=gang.members[0].node,
+        samples=notice.samples,
+        saved_at=notice.saved_at,
     )
     draft.tell(
         "checkpoint.committed",

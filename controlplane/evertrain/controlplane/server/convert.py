@@ -198,6 +198,7 @@ def checkpoint(each: Checkpoint) -> operator_pb2.Checkpoint:
         verified_by=each.verified_by,
         verified_at_s=each.verified_at,
         fixed_size=each.fixed_size,
+        samples=each.samples,
     )
 
 

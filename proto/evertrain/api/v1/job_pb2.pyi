@@ -224,7 +224,7 @@ class ProcessExit(_message.Message):
     def __init__(self, rank: _Optional[int] = ..., local_rank: _Optional[int] = ..., pid: _Optional[int] = ..., code: _Optional[int] = ..., message: _Optional[str] = ..., after_s: _Optional[float] = ..., stopped_by_us: bool = ...) -> None: ...
 
 class CheckpointNotice(_message.Message):
-    __slots__ = ("kind", "generation", "step", "path", "digest", "bytes_total", "world_size", "save_s", "part", "reason", "fixed_size", "every_steps")
+    __slots__ = ("kind", "generation", "step", "path", "digest", "bytes_total", "world_size", "save_s", "part", "reason", "fixed_size", "every_steps", "samples", "saved_at")
     KIND_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     STEP_FIELD_NUMBER: _ClassVar[int]
@@ -237,6 +237,8 @@ class CheckpointNotice(_message.Message):
     REASON_FIELD_NUMBER: _ClassVar[int]
     FIXED_SIZE_FIELD_NUMBER: _ClassVar[int]
     EVERY_STEPS_FIELD_NUMBER: _ClassVar[int]
+    SAMPLES_FIELD_NUMBER: _ClassVar[int]
+    SAVED_AT_FIELD_NUMBER: _ClassVar[int]
     kind: str
     generation: int
     step: int
@@ -249,7 +251,9 @@ class CheckpointNotice(_message.Message):
     reason: str
     fixed_size: bool
     every_steps: int
-    def __init__(self, kind: _Optional[str] = ..., generation: _Optional[int] = ..., step: _Optional[int] = ..., path: _Optional[str] = ..., digest: _Optional[str] = ..., bytes_total: _Optional[int] = ..., world_size: _Optional[int] = ..., save_s: _Optional[float] = ..., part: _Optional[str] = ..., reason: _Optional[str] = ..., fixed_size: bool = ..., every_steps: _Optional[int] = ...) -> None: ...
+    samples: int
+    saved_at: float
+    def __init__(self, kind: _Optional[str] = ..., generation: _Optional[int] = ..., step: _Optional[int] = ..., path: _Optional[str] = ..., digest: _Optional[str] = ..., bytes_total: _Optional[int] = ..., world_size: _Optional[int] = ..., save_s: _Optional[float] = ..., part: _Optional[str] = ..., reason: _Optional[str] = ..., fixed_size: bool = ..., every_steps: _Optional[int] = ..., samples: _Optional[int] = ..., saved_at: _Optional[float] = ...) -> None: ...
 
 class StartPhases(_message.Message):
     __slots__ = ("stopped_s", "forked_s", "connected_s", "restored_s", "first_step_s")

@@ -232,7 +232,7 @@ class RecoveryPhases(_message.Message):
     def __init__(self, detect_ms: _Optional[float] = ..., decide_ms: _Optional[float] = ..., stop_ms: _Optional[float] = ..., restart_ms: _Optional[float] = ..., restore_ms: _Optional[float] = ..., first_step_ms: _Optional[float] = ..., total_ms: _Optional[float] = ...) -> None: ...
 
 class Checkpoint(_message.Message):
-    __slots__ = ("step", "generation", "path", "digest", "bytes_total", "world_size", "registered_at_s", "save_s", "state", "note", "pinned", "pinned_by", "pin_reason", "parent", "passed", "doubts", "verified_by", "verified_at_s", "fixed_size")
+    __slots__ = ("step", "generation", "path", "digest", "bytes_total", "world_size", "registered_at_s", "save_s", "state", "note", "pinned", "pinned_by", "pin_reason", "parent", "passed", "doubts", "verified_by", "verified_at_s", "fixed_size", "samples")
     STEP_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     PATH_FIELD_NUMBER: _ClassVar[int]
@@ -252,6 +252,7 @@ class Checkpoint(_message.Message):
     VERIFIED_BY_FIELD_NUMBER: _ClassVar[int]
     VERIFIED_AT_S_FIELD_NUMBER: _ClassVar[int]
     FIXED_SIZE_FIELD_NUMBER: _ClassVar[int]
+    SAMPLES_FIELD_NUMBER: _ClassVar[int]
     step: int
     generation: int
     path: str
@@ -271,7 +272,8 @@ class Checkpoint(_message.Message):
     verified_by: str
     verified_at_s: float
     fixed_size: bool
-    def __init__(self, step: _Optional[int] = ..., generation: _Optional[int] = ..., path: _Optional[str] = ..., digest: _Optional[str] = ..., bytes_total: _Optional[int] = ..., world_size: _Optional[int] = ..., registered_at_s: _Optional[float] = ..., save_s: _Optional[float] = ..., state: _Optional[_Union[CheckpointState, str]] = ..., note: _Optional[str] = ..., pinned: bool = ..., pinned_by: _Optional[str] = ..., pin_reason: _Optional[str] = ..., parent: _Optional[str] = ..., passed: _Optional[str] = ..., doubts: _Optional[_Iterable[str]] = ..., verified_by: _Optional[str] = ..., verified_at_s: _Optional[float] = ..., fixed_size: bool = ...) -> None: ...
+    samples: int
+    def __init__(self, step: _Optional[int] = ..., generation: _Optional[int] = ..., path: _Optional[str] = ..., digest: _Optional[str] = ..., bytes_total: _Optional[int] = ..., world_size: _Optional[int] = ..., registered_at_s: _Optional[float] = ..., save_s: _Optional[float] = ..., state: _Optional[_Union[CheckpointState, str]] = ..., note: _Optional[str] = ..., pinned: bool = ..., pinned_by: _Optional[str] = ..., pin_reason: _Optional[str] = ..., parent: _Optional[str] = ..., passed: _Optional[str] = ..., doubts: _Optional[_Iterable[str]] = ..., verified_by: _Optional[str] = ..., verified_at_s: _Optional[float] = ..., fixed_size: bool = ..., samples: _Optional[int] = ...) -> None: ...
 
 class Export(_message.Message):
     __slots__ = ("id", "checkpoint", "destination", "by", "at_s", "state", "note")

@@ -221,7 +221,7 @@ class PinRecord(_message.Message):
     def __init__(self, by: _Optional[str] = ..., reason: _Optional[str] = ..., at: _Optional[float] = ...) -> None: ...
 
 class CheckpointRecord(_message.Message):
-    __slots__ = ("step", "generation", "path", "digest", "bytes_total", "world_size", "registered_at", "save_s", "state", "note", "fixed_size", "parent", "doubts", "passed", "pin", "asked", "verified_by", "verified_at", "tries", "try_at", "tried", "writer", "left")
+    __slots__ = ("step", "generation", "path", "digest", "bytes_total", "world_size", "registered_at", "save_s", "state", "note", "fixed_size", "parent", "doubts", "passed", "pin", "asked", "verified_by", "verified_at", "tries", "try_at", "tried", "writer", "left", "samples", "saved_at")
     STEP_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     PATH_FIELD_NUMBER: _ClassVar[int]
@@ -245,6 +245,8 @@ class CheckpointRecord(_message.Message):
     TRIED_FIELD_NUMBER: _ClassVar[int]
     WRITER_FIELD_NUMBER: _ClassVar[int]
     LEFT_FIELD_NUMBER: _ClassVar[int]
+    SAMPLES_FIELD_NUMBER: _ClassVar[int]
+    SAVED_AT_FIELD_NUMBER: _ClassVar[int]
     step: int
     generation: int
     path: str
@@ -268,7 +270,9 @@ class CheckpointRecord(_message.Message):
     tried: _containers.RepeatedScalarFieldContainer[str]
     writer: str
     left: bool
-    def __init__(self, step: _Optional[int] = ..., generation: _Optional[int] = ..., path: _Optional[str] = ..., digest: _Optional[str] = ..., bytes_total: _Optional[int] = ..., world_size: _Optional[int] = ..., registered_at: _Optional[float] = ..., save_s: _Optional[float] = ..., state: _Optional[_Union[CheckpointStateRecord, str]] = ..., note: _Optional[str] = ..., fixed_size: bool = ..., parent: _Optional[str] = ..., doubts: _Optional[_Iterable[_Union[DoubtRecord, _Mapping]]] = ..., passed: _Optional[str] = ..., pin: _Optional[_Union[PinRecord, _Mapping]] = ..., asked: bool = ..., verified_by: _Optional[str] = ..., verified_at: _Optional[float] = ..., tries: _Optional[int] = ..., try_at: _Optional[float] = ..., tried: _Optional[_Iterable[str]] = ..., writer: _Optional[str] = ..., left: bool = ...) -> None: ...
+    samples: int
+    saved_at: float
+    def __init__(self, step: _Optional[int] = ..., generation: _Optional[int] = ..., path: _Optional[str] = ..., digest: _Optional[str] = ..., bytes_total: _Optional[int] = ..., world_size: _Optional[int] = ..., registered_at: _Optional[float] = ..., save_s: _Optional[float] = ..., state: _Optional[_Union[CheckpointStateRecord, str]] = ..., note: _Optional[str] = ..., fixed_size: bool = ..., parent: _Optional[str] = ..., doubts: _Optional[_Iterable[_Union[DoubtRecord, _Mapping]]] = ..., passed: _Optional[str] = ..., pin: _Optional[_Union[PinRecord, _Mapping]] = ..., asked: bool = ..., verified_by: _Optional[str] = ..., verified_at: _Optional[float] = ..., tries: _Optional[int] = ..., try_at: _Optional[float] = ..., tried: _Optional[_Iterable[str]] = ..., writer: _Optional[str] = ..., left: bool = ..., samples: _Optional[int] = ..., saved_at: _Optional[float] = ...) -> None: ...
 
 class TaskRecord(_message.Message):
     __slots__ = ("id", "kind", "node", "path", "digest", "destination", "deadline_s", "given_at")

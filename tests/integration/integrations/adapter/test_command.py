@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import signal
 import subprocess
@@ -15,8 +16,6 @@ import pytest
 import torch
 
 from evertrain.checkpoint import sealed as seal
-from evertrain.contract.beacon import CheckpointCommitted
-from support.beacon_listener import BeaconListener, wire_type
 from support.examples import EXAMPLES, LIMIT_S, weights
 from support.files import appeared
 
@@ -112,22 +111,28 @@ def test_another_runs_checkpoint_can_be_adopted(tmp_path: Path) -> None:
     assert _run("latest", *PATTERN, "--run", "new", folder=tmp_path).stdout == "out/step-300.pt\n"
 
 
-async def test_a_sealed_checkpoint_is_told_to_the_launcher(tmp_path: Path) -> None:
-    listener = BeaconListener(tmp_path / "beacon")
-    env = {"EVERTRAIN_BEACON": str(listener.path), "EVERTRAIN_GENERATION": "3", "EVERTRAIN_JOB_ID": "j"}
-    try:
-        with _watching("--report", folder=tmp_path, **env) as process:
-            await appeared(tmp_path / "out", within_s=30)
-            path = _save(tmp_path, 40)
-            launcher = listener.accept()
-            assert launcher.read_until(wire_type("Hello")).generation == 3
-            told: CheckpointCommitted = launcher.read_until(wire_type("CheckpointCommitted"))
-            process.send_signal(signal.SIGTERM)
-            assert process.wait(LIMIT_S) == 0
-    finally:
-        listener.close()
-    assert (told.step, told.path) == (40, str(path))
-    assert told.digest == hashlib.sha256(seal.path_of(path).read_bytes()).hexdigest()
+def test_agents_read_and_remove_it_by_its_seal(tmp_path: Path) -> None:
+    path = _save(tmp_path, 40)
+    assert _run("latest", *PATTERN, folder=tmp_path).returncode == 0, "and sealed"
+    digest = hashlib.sha256(seal.path_of(path).read_bytes()).hexdigest()
+
+    def agent(*arguments: str) -> tuple[int, dict[str, object]]:
+        command = [sys.executable, "-m", "evertrain.checkpoint", *arguments]
+        done = subprocess.run(command, env=_env(), capture_output=True, text=True, timeout=LIMIT_S, check=False)
+        return done.returncode, json.loads(done.stdout or "{}")
+
+    code, verdict = agent("verify", str(path), "--digest", digest)
+    assert (code, verdict["outcome"], verdict["step"], verdict["digest"]) == (0, "sound", 40, digest)
+    code, verdict = agent("verify", str(path), "--digest", "0" * 64)
+    assert (code, verdict["reason"]) == (3, "it was written and sealed again since it was registered")
+    assert agent("remove", str(path), "--digest", "0" * 64)[0] == 0
+    assert path.exists(), "another one has that name now"
+    os.truncate(path, 100)
+    code, verdict = agent("verify", str(path), "--digest", digest)
+    assert (code, verdict["outcome"], verdict["part"]) == (3, "corrupt", "step-40.pt")
+    assert agent("remove", str(path), "--digest", digest)[0] == 0
+    assert agent("remove", str(path), "--digest", digest)[0] == 0, "a repeat is no error"
+    assert not [each for each in (tmp_path / "out").iterdir() if not each.name.startswith(".evertrain-run")]
 
 
 async def test_it_ends_with_the_script_after_a_last_look(tmp_path: Path) -> None:

@@ -126,6 +126,7 @@ def _tell(sealed: Sequence[Sealed]) -> None:
             digest=seal.digest_of(seal.encode(one.seal)),
             bytes_total=one.seal.bytes,
             world_size=0,
+            saved_at=one.seal.saved_ns / 1e9,
             save_s=max(0.0, one.seal.sealed_at - one.seal.saved_ns / 1e9),
         )
         with suppress(BrokenPipeError):

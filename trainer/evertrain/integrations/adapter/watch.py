@@ -38,7 +38,7 @@ class Watch:
         self._seen: dict[Path, _Seen] = {}
 
     def look(self, *, patient: bool = True) -> list[Sealed]:
-        """What was sealed by this look. Without patience, a checkpoint that may still be written is tried too.
+        """What was sealed by this look, oldest first. Without patience, one that may still be written is tried too.
 
         A storage that cannot be read now is logged, and read again at the next look.
         """
@@ -65,7 +65,7 @@ class Watch:
         self._seen = found
         if made:
             self._expire(made)
-        return made
+        return sorted(made, key=lambda one: one.order)
 
     def _expire(self, made: list[Sealed]) -> None:
         try:
