@@ -98,7 +98,9 @@ def apart(what: str, folder: Path, repeat: int) -> Any:
             path.unlink(missing_ok=True)
 
 
-def line(figure: str, values: Sequence[float], *, unit: str = "ms", goal: str, met: bool | None, **more: object) -> None:
+def line(
+    figure: str, values: Sequence[float], *, unit: str = "ms", goal: str, met: bool | None, **more: object
+) -> None:
     """Print one figure."""
     told = {
         "figure": figure,
@@ -159,8 +161,8 @@ def saves(where: str, label: str, repeat: int, only: str | None) -> bool:
         best = min(best or (float("inf"), ""), (1e3 * statistics.median(found.extra), name))
     if ours is None:
         return met
-    median = 1e3 * statistics.median(ours.extra)
-    least = best is None or median <= best[0]
+    median: float = 1e3 * statistics.median(ours.extra)
+    least: bool = best is None or median <= best[0]
     line(
         f"checkpoint_extra_{label}",
         ms(ours.extra),
@@ -218,7 +220,7 @@ def copies(pairs: int) -> bool:
         return False
     with_copy, without, steps = told
     values = [100 * (copying / plain - 1) for copying, plain in zip(with_copy, without, strict=True)]
-    met = statistics.median(values) < SLOWED_GOAL_PERCENT
+    met: bool = statistics.median(values) < SLOWED_GOAL_PERCENT
     line(
         "loop_slowed_by_copies",
         values,

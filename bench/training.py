@@ -1,4 +1,4 @@
-"""A training loop on one thread with 1 GB of state, and what a save costs it. Not for who saves (peers/checkpoints.py)."""
+"""A training loop on one thread with 1 GB of state, and what a save costs it. Not for who saves."""
 
 from __future__ import annotations
 

@@ -101,10 +101,11 @@ class ShardReader:
     Quickest when entries are read in the order of the file.
     """
 
-    def __init__(self, storage: Storage, folder: str, record: RankRecord) -> None:
+    def __init__(self, storage: Storage, folder: str, record: RankRecord, *, name: str = "") -> None:
+        """``name`` is the file's, if it is not the one that it has in a checkpoint."""
         self._storage = storage
-        self._name = data_name(record.rank)
-        self._path = f"{folder}/{self._name}"
+        self._name = name or data_name(record.rank)
+        self._path = f"{folder}/{self._name}".lstrip("/")
         self._record = record
         self._blocks = blocks_of(record)
         self._starts = [block.start for block in self._blocks]

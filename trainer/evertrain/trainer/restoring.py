@@ -9,9 +9,10 @@ were compared.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 import torch
 
@@ -19,6 +20,13 @@ from evertrain.checkpoint.manifest import Entry, RankRecord, VerificationFailed,
 from evertrain.trainer.parts import is_own, own_name
 from evertrain.trainer.pieces import Box, dtype_of, local_part
 from evertrain.trainer.plain import places
+
+READERS_MAX: Final = 4
+READER_BYTES: Final = 64 << 20
+"""Each further thread is for so many bytes. Most of the time goes into memory that is touched for the first time."""
+
+Found = Sequence[tuple[RankRecord, Entry]]
+"""The pieces of one tensor."""
 
 
 class Source(Protocol):
@@ -35,7 +43,7 @@ class Source(Protocol):
         ...
 
     def read(self, record: RankRecord, entry: Entry, first: int, buffer: memoryview) -> None:
-        """Fill ``buffer`` with bytes of ``entry`` from ``first`` on, verified.
+        """Fill ``buffer`` with bytes of ``entry`` from ``first`` on, verified. Several threads may call it.
 
         Raises :class:`VerificationFailed` and :class:`StorageError`.
         """
@@ -76,12 +84,28 @@ def gather(source: Source, *, rank: int, templates: Mapping[str, torch.Tensor]) 
     for record in source.records:
         for entry in record.entries:
             index.setdefault(entry.name, []).append((record, entry))
-    tensors = {
-        place: _tensor(source, place, index.get(place, []), _template(place, templates))
-        for text in values.values()
-        for place in _places(text, source.where)
-    }
+    needed = {place: index.get(place, []) for text in values.values() for place in _places(text, source.where)}
+
+    def some(places: Iterable[str]) -> dict[str, torch.Tensor]:
+        return {place: _tensor(source, place, needed[place], _template(place, templates)) for place in places}
+
+    tensors: dict[str, torch.Tensor] = {}
+    with ThreadPoolExecutor(READERS_MAX, thread_name_prefix="restore") as pool:
+        for part in pool.map(some, _stretches(needed)):
+            tensors.update(part)
     return Gathered(values=values, tensors=tensors)
+
+
+def _stretches(needed: Mapping[str, Found]) -> list[list[str]]:
+    """The places for each reader: neighbours in the files, which are quickest read in their order."""
+    sizes = {place: sum(entry.bytes for _, entry in found) for place, found in needed.items()}
+    readers = min(READERS_MAX, 1 + sum(sizes.values()) // READER_BYTES)
+    stretches: list[list[str]] = [[] for _ in range(readers)]
+    done, whole = 0, sum(sizes.values()) + 1
+    for place, size in sizes.items():
+        stretches[done * readers // whole].append(place)
+        done += size
+    return stretches
 
 
 def _places(text: str, where: str) -> list[str]:
@@ -97,9 +121,7 @@ def _template(place: str, templates: Mapping[str, torch.Tensor]) -> torch.Tensor
     return found if found is not None else templates.get(place.rpartition("/")[0])
 
 
-def _tensor(
-    source: Source, place: str, found: Sequence[tuple[RankRecord, Entry]], template: torch.Tensor | None
-) -> torch.Tensor:
+def _tensor(source: Source, place: str, found: Found, template: torch.Tensor | None) -> torch.Tensor:
     if not found:
         raise NotHere(f"{source.where} has no {place}")
     first = found[0][1]
@@ -128,7 +150,7 @@ def _like(template: torch.Tensor, local: torch.Tensor) -> torch.Tensor:
     )
 
 
-def _box(source: Source, place: str, found: Sequence[tuple[RankRecord, Entry]], box: Box) -> torch.Tensor:
+def _box(source: Source, place: str, found: Found, box: Box) -> torch.Tensor:
     """The tensor of one box, put together from the pieces that overlap it."""
     offsets, sizes = box
     first = found[0][1]

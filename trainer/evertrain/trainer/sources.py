@@ -8,21 +8,36 @@ Errors::
 from __future__ import annotations
 
 import json
-import mmap
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from evertrain.checkpoint.digests import digest
-from evertrain.checkpoint.manifest import BLOCK_BYTES, CheckpointManifest, Entry, RankRecord, VerificationFailed, encode
+from evertrain.checkpoint.manifest import CheckpointManifest, Entry, RankRecord, encode
 from evertrain.checkpoint.manifest import sha256 as sha256_of
 from evertrain.checkpoint.reading import ShardReader, read_manifest, read_record
 from evertrain.checkpoint.request import Seal, seal_path
 from evertrain.checkpoint.storage import open_storage
+from evertrain.checkpoint.storage.posix import PosixStorage
 from evertrain.contract import wire
 
 COPY_PATTERN: Final = "copy-*-[0-9]"
+
+
+class _Readers:
+    """Each thread's own reader for each rank's file: a reader holds what it read last."""
+
+    def __init__(self, make: Callable[[RankRecord], ShardReader]) -> None:
+        self._make = make
+        self._here = threading.local()
+
+    def of(self, record: RankRecord) -> ShardReader:
+        """This thread's for the file of ``record``."""
+        readers: dict[int, ShardReader] = self._here.__dict__.setdefault("readers", {})
+        if record.rank not in readers:
+            readers[record.rank] = self._make(record)
+        return readers[record.rank]
 
 
 class StorageSource:
@@ -38,13 +53,11 @@ class StorageSource:
         self.records: Sequence[RankRecord] = [
             read_record(self._storage, self._folder, shard, self.manifest) for shard in self.manifest.shards
         ]
-        self._readers: dict[int, ShardReader] = {}
+        self._readers = _Readers(lambda record: ShardReader(self._storage, self._folder, record))
 
     def read(self, record: RankRecord, entry: Entry, first: int, buffer: memoryview) -> None:
         """As :class:`restoring.Source` says."""
-        if record.rank not in self._readers:
-            self._readers[record.rank] = ShardReader(self._storage, self._folder, record)
-        self._readers[record.rank].read(entry, first, buffer)
+        self._readers.of(record).read(entry, first, buffer)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
@@ -63,18 +76,18 @@ class MemorySource:
         self.where = f"this node's memory of step {moment.step}, generation {moment.generation}"
         self.records: Sequence[RankRecord] = [seal.record for _, seal in copies]
         self.world_size = copies[0][1].world_size
-        self._views = {seal.record.rank: _mapped(path, seal.record.bytes) for path, seal in copies}
+        paths = {seal.record.rank: path for path, seal in copies}
+
+        def reader(record: RankRecord) -> ShardReader:
+            # As a file: no page of it has to be mapped here, and other threads run meanwhile.
+            path = paths[record.rank]
+            return ShardReader(PosixStorage(path.parent), "", record, name=path.name)
+
+        self._readers = _Readers(reader)
 
     def read(self, record: RankRecord, entry: Entry, first: int, buffer: memoryview) -> None:
         """As :class:`restoring.Source` says. Memory rots too, and a worker that died may have written anywhere."""
-        view = self._views[record.rank]
-        last = first + buffer.nbytes
-        for number, (start, count, expected) in enumerate(entry.blocks()):
-            if number * BLOCK_BYTES < last and (number + 1) * BLOCK_BYTES > first:
-                found = digest(record.hash, view[start : start + count])
-                if found != expected:
-                    raise VerificationFailed(entry.name, f"{self.where} was changed: {found}, sealed was {expected}")
-        buffer[:] = view[entry.start + first : entry.start + last]
+        self._readers.of(record).read(entry, first, buffer)
 
 
 def in_memory(folder: Path, *, job: str) -> dict[Moment, MemorySource]:
@@ -93,8 +106,3 @@ def _seal_of(path: Path) -> Seal | None:
         return wire.from_dict(Seal, json.loads(Path(seal_path(str(path))).read_bytes()))
     except (OSError, ValueError):
         return None
-
-
-def _mapped(path: Path, size: int) -> memoryview:
-    with open(path, "rb") as file:
-        return memoryview(mmap.mmap(file.fileno(), max(1, size), prot=mmap.PROT_READ))
