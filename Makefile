@@ -25,7 +25,7 @@ SOURCES := proto controlplane agent trainer chaos tests bench tools examples
 
 .PHONY: help setup etcd demo test check proto format constraints bench-recovery bench-trainer bench-agent bench-core bench-sim \
     bench-checkpoint bench-checkpoint-storage bench-reproducible bench-swarm sim sim-nightly \
-    test-frameworks test-torch-other clean
+    test-frameworks test-thorough test-torch-other clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-24s %s\n", $$1, $$2}'
@@ -46,8 +46,11 @@ etcd: ## Install Debian's etcd-server for the tests that need it (as root, where
 demo: setup ## Train on this machine, kill a worker and a node meanwhile, watch it come back
 	@$(BIN)/python -m evertrain.chaos.demo
 
-test: setup etcd ## Run the test suite, all but what test-frameworks runs
-	@$(BIN)/python -m pytest -m "not frameworks" $(PYTEST)
+test: setup etcd ## Run the test suite, all but what test-frameworks and test-thorough run
+	@$(BIN)/python -m pytest -m "not frameworks and not thorough" $(PYTEST)
+
+test-thorough: setup ## Kill launcher, agent and coordinator at every point of a save, not only at some: some minutes
+	@$(BIN)/python -m pytest -m thorough $(PYTEST)
 
 test-frameworks: setup ## Run the tests with Hugging Face Trainer, Lightning and Accelerate: their imports take minutes
 	@$(BIN)/python -m pytest -m frameworks $(PYTEST)

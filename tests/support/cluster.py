@@ -71,7 +71,7 @@ class Cluster:
         port_file.unlink(missing_ok=True)
         flags = ("--listen", listen, "--store", self.store, "--port-file", str(port_file), "--lease-s", "2")
         self._spawn(name, "evertrain-coordinator", *flags, *more)
-        self._poll(port_file.exists, f"{name} listens")
+        self.wait_until(port_file.exists, f"{name} listens")
         self.addresses[name] = port_file.read_text().strip()
         return self.addresses[name]
 
@@ -145,11 +145,11 @@ class Cluster:
 
     def wait_file(self, path: Path) -> None:
         """Wait until a file exists."""
-        self._poll(path.exists, f"{path} exists")
+        self.wait_until(path.exists, f"{path} exists")
 
     def wait_log(self, name: str, *words: str) -> None:
         """Wait until a daemon wrote one of ``words``."""
-        self._poll(lambda: any(word in self.log(name) for word in words), f"{name} says {' or '.join(words)}")
+        self.wait_until(lambda: any(word in self.log(name) for word in words), f"{name} says {' or '.join(words)}")
 
     # -- operator -------------------------------------------------------------------
 
@@ -254,7 +254,7 @@ class Cluster:
                 return False
             return {n.name for n in nodes if n.health == operator_pb2.NODE_HEALTH_HEALTHY} >= set(names)
 
-        self._poll(healthy, f"{', '.join(names)} registered")
+        self.wait_until(healthy, f"{', '.join(names)} registered")
 
     def events(self, coordinator: str = "") -> list[operator_pb2.Event]:
         """All that was told."""
@@ -268,7 +268,7 @@ class Cluster:
         except grpc.RpcError as err:
             return f"(no story: {err})"
 
-    def _poll(self, done: Callable[[], bool], what: str) -> None:
+    def wait_until(self, done: Callable[[], bool], what: str) -> None:
         """For what no process tells of by itself: files and registrations. Bounded."""
         end = time.monotonic() + DEADLINE_S
         tick = signal.sigtimedwait  # a wait that needs no sleep: nobody sends us SIGUSR2

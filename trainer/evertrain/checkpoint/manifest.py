@@ -35,6 +35,7 @@ from evertrain.contract.wire import Malformed, from_dict, to_dict
 
 FORMAT: Final = 2
 MANIFEST_NAME: Final = "manifest.json"
+DATA_SUFFIX: Final = ".bin"
 MANIFEST_BYTES_MAX: Final = 64 << 20
 RECORD_BYTES_MAX: Final = 256 << 20
 BLOCK_BYTES: Final = 16 << 20
@@ -78,7 +79,7 @@ class CheckpointName:
 
 def data_name(rank: int) -> str:
     """File name of the tensors that ``rank`` wrote."""
-    return f"rank-{rank:05d}.bin"
+    return f"rank-{rank:05d}{DATA_SUFFIX}"
 
 
 def record_name(rank: int) -> str:

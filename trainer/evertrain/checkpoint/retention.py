@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from evertrain.checkpoint.manifest import MANIFEST_NAME, CheckpointName
+from evertrain.checkpoint.manifest import CheckpointName
 from evertrain.checkpoint.storage.api import Storage
+from evertrain.checkpoint.writing import give_up, is_committed
 
 
 def complete(storage: Storage) -> list[CheckpointName]:
     """The committed checkpoints of a job's folder, oldest first. Raises :class:`StorageError`."""
-    return [name for name in _all(storage) if MANIFEST_NAME in storage.list(str(name))]
+    return [name for name in _all(storage) if is_committed(storage.list(str(name)))]
 
 
 def expired(
@@ -44,16 +45,22 @@ def remove(storage: Storage, names: Iterable[CheckpointName]) -> None:
 def sweep(storage: Storage, *, generation: int) -> None:
     """Delete what earlier generations left without committing it; a newer one's stays. Raises :class:`StorageError`."""
     for name in _all(storage):
-        if name.generation < generation and MANIFEST_NAME not in storage.list(str(name)):
-            storage.remove(str(name))
+        if name.generation < generation:
+            _sweep(storage, str(name))
 
 
 def sweep_before(storage: Storage, committed: CheckpointName) -> None:
     """Delete what this generation began before ``committed`` and never committed. Raises :class:`StorageError`."""
     for name in _all(storage):
         earlier = name.generation == committed.generation and name.step < committed.step
-        if earlier and MANIFEST_NAME not in storage.list(str(name)):
-            storage.remove(str(name))
+        if earlier:
+            _sweep(storage, str(name))
+
+
+def _sweep(storage: Storage, folder: str) -> None:
+    # Given up first: somebody may be about to commit it.
+    if not is_committed(storage.list(folder)) and give_up(storage, folder):
+        storage.remove(folder)
 
 
 def _all(storage: Storage) -> list[CheckpointName]:

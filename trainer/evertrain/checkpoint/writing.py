@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -22,6 +23,7 @@ from evertrain.checkpoint.digests import content_digest, digest
 from evertrain.checkpoint.manifest import (
     ALIGNMENT,
     BLOCK_BYTES,
+    DATA_SUFFIX,
     MANIFEST_NAME,
     CheckpointManifest,
     Entry,
@@ -106,15 +108,27 @@ def leave_note(storage: Storage, folder: str, note: Note) -> None:
     storage.create(f"{folder}/{_note_name(note.rank)}", json.dumps(to_dict(note)).encode())
 
 
-def give_up(storage: Storage, folder: str) -> None:
-    """Tell those who watch that nothing will be committed here. What is there goes; what still comes is swept later.
+def is_committed(names: Collection[str]) -> bool:
+    """Whether a folder with these files is a checkpoint. A marker alone is what a committer left that was too late.
 
-    Raises :class:`StorageError`.
+    (With some of the ranks' files missing it is one, and damaged: verification says so.)
+    """
+    return MANIFEST_NAME in names and any(name.endswith(DATA_SUFFIX) for name in names)
+
+
+def give_up(storage: Storage, folder: str) -> bool:
+    """Tell those who watch that nothing will be committed here; False: it was after all, and stays.
+
+    What is there goes; what still comes is swept later. Raises :class:`StorageError`.
     """
     storage.create(f"{folder}/{GIVEN_UP}", b"")  # first: others may still write, and a folder in use may not go
-    for name in storage.list(folder):
+    found = storage.list(folder)
+    if is_committed(found):
+        return False
+    for name in found:
         if name != GIVEN_UP:
             storage.remove(f"{folder}/{name}")
+    return True
 
 
 def is_given_up(storage: Storage, folder: str) -> bool:
@@ -149,10 +163,12 @@ def commit(
     data = encode(manifest)
     try:
         storage.create(f"{folder}/{MANIFEST_NAME}", data)
-        for rank in range(draft.world_size):
-            storage.remove(f"{folder}/{_note_name(rank)}")
+        _require_not_swept(storage, folder, shards)
     except StorageError as err:
         raise SaveFailed(str(err)) from err
+    with suppress(StorageError):  # one that stays means nothing
+        for rank in range(draft.world_size):
+            storage.remove(f"{folder}/{_note_name(rank)}")
     return Committed(path=_joined(storage.url, folder), digest=sha256(data), bytes_total=manifest.bytes_total)
 
 
@@ -224,6 +240,21 @@ def _require_there(storage: Storage, folder: str, shards: Sequence[Shard]) -> No
                 raise SaveFailed(str(err)) from err
             if found != expected:
                 raise SaveFailed(f"{name} has {found} bytes in {_joined(storage.url, folder)}, {expected} were written")
+
+
+def _require_not_swept(storage: Storage, folder: str, shards: Sequence[Shard]) -> None:
+    """What was just committed is there. If a newer generation swept meanwhile, what it left is no checkpoint.
+
+    Of a committer and a sweeper one sees the other: both put down their mark first (the manifest, :data:`GIVEN_UP`)
+    and look for the other's then.
+    """
+    found = set(storage.list(folder))
+    parts = {name for shard in shards for name in (data_name(shard.rank), record_name(shard.rank))}
+    if GIVEN_UP in found or not parts <= found:
+        storage.remove(f"{folder}/{MANIFEST_NAME}")
+        raise SaveFailed(
+            f"{_joined(storage.url, folder)} was swept away while it was committed: a newer generation runs"
+        )
 
 
 def _alike(notes: Sequence[Note]) -> list[Shard]:
