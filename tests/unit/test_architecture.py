@@ -52,6 +52,7 @@ ALLOWED: Final = {
     "evertrain.api": STDLIB | RPC | {"structlog"},
     "evertrain.etcdwire": STDLIB | RPC,
     "evertrain.jobspec": STDLIB | {"pydantic", "pydantic_core", "yaml"},
+    "evertrain.diagnosis": DATA_ONLY | {"importlib", "tomllib"},
     "evertrain.controlplane.core": DATA_ONLY | {"immutables"},
     "evertrain.controlplane": STDLIB
     | RPC

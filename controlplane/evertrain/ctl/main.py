@@ -9,7 +9,7 @@ from typing import Final
 import typer
 
 from evertrain.ctl import options
-from evertrain.ctl.commands import checkpoints, cluster, history, jobs, machine, nodes
+from evertrain.ctl.commands import checkpoints, cluster, diagnosis, history, jobs, machine, nodes
 from evertrain.ctl.failures import Exit, Refused
 from evertrain.ctl.screen import Screen
 from evertrain.ctl.settings import Given, Output
@@ -81,6 +81,8 @@ app.command("story")(history.story)
 app.command("nodes")(nodes.nodes)
 app.command("drain-node")(nodes.drain_node)
 app.command("undrain-node")(nodes.undrain_node)
+app.command("classify")(diagnosis.classify)
+app.add_typer(diagnosis.app, name="rules")
 app.command("up")(cluster.up)
 app.command("down")(cluster.down)
 app.command("doctor")(machine.doctor)

@@ -9,7 +9,7 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-from evertrain.diagnosis.drafts import Draft, listed, names_of, nodes_of, ranks_of, roots, surer
+from evertrain.diagnosis.drafts import Draft, listed, lowered, names_of, nodes_of, ranks_of, roots, surer
 from evertrain.diagnosis.evidence import SourceKind
 from evertrain.diagnosis.finding import Finding
 from evertrain.diagnosis.picture import Picture, by_node, distinct_events, follows, gap_s, is_of_rank
@@ -69,7 +69,7 @@ def intent(picture: Picture) -> Draft | None:
     fallout = [finding for finding in picture.of(Role.EITHER, Role.ROOT) if is_kernel(finding.line)]
     fallout = [finding for finding in fallout if finding.signal.node_action is NodeAction.RESTART]
     saved = any(follows(note, first) for note in picture.marked(Mark.SAVING))
-    why = f"{first.signal.about}; errors of ranks after that are its consequence"
+    why = f"{lowered(first.signal.about)}; errors of ranks after that are its consequence"
     if first.signal.cls is C.WALLTIME and not saved:
         why += "; no checkpoint was seen being written in the grace time: have the job save on SIGTERM"
     if fallout:
@@ -132,7 +132,7 @@ def hardware(picture: Picture) -> Draft | None:
             missing=("what these nodes have in common",),
         )
     failed = [name for attempt in picture.attempts if attempt.failed for name in attempt.nodes if name in nodes]
-    why = best.signal.about[0].lower() + best.signal.about[1:]
+    why = lowered(best.signal.about)
     if len(failed) > 1:
         why += f"; {len(failed)} of the attempts told failed on {failed[0]}"
     names = _gpus(picture, [finding for finding in found if finding.signal.cls is best.signal.cls])
@@ -253,7 +253,7 @@ def _plain(picture: Picture, causes: Sequence[Finding]) -> Draft:
     if cls is C.NUMERICAL_DIVERGENCE:
         confidence = Confidence.LOW
     names = _culprits(picture, causes)
-    why = best.signal.about[0].lower() + best.signal.about[1:]
+    why = lowered(best.signal.about)
     if exception := best.facts.get("exception"):
         why += f" ({exception})"
     if best.line.where:
@@ -403,7 +403,7 @@ def _fabric_root(picture: Picture, causes: Sequence[Finding]) -> Draft | None:
         cls=C.FABRIC_LINK,
         confidence=surer(len(picture.of(Role.EITHER, Role.CASCADE)) > 0),
         causes=[*causes, *(each for each in picture.of(Role.EITHER) if each.signal.cls is C.FABRIC_LINK)],
-        why=f"{best.signal.about[0].lower()}{best.signal.about[1:]} on {listed(names, 'one end')}",
+        why=f"{lowered(best.signal.about)} on {listed(names, 'one end')}",
         names=names,
         node_action=best.signal.node_action,
         node_steps=best.signal.node_steps,

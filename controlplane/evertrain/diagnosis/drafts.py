@@ -97,6 +97,12 @@ def listed(names: Sequence[str], rest: str = "") -> str:
     return shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} and {shown[-1]}"
 
 
+def lowered(sentence: str) -> str:
+    """``sentence`` for the middle of another one; abbreviations stay."""
+    first = sentence.split(" ", 1)[0]
+    return sentence if not first[1:].islower() and len(first) > 1 else sentence[0].lower() + sentence[1:]
+
+
 def group_of(draft: Draft) -> Group:
     """Who has to act."""
     return draft.group or TREATMENT[draft.cls].group

@@ -74,6 +74,8 @@ class Finder:
         for candidate in candidates:
             if match := candidate.expression.search(line.text):
                 facts = {name: value for name, value in match.groupdict().items() if value is not None}
+                if "pci" in facts:
+                    facts["pci"] = _pci(facts["pci"])
                 return Finding(signal=candidate.signal, line=line, facts=_with_path(facts, line.text))
         return None
 
@@ -81,7 +83,7 @@ class Finder:
         signal = self._xids.get(int(match["xid"]))
         if signal is None:
             return None
-        facts = {"pci": match["pci"], "xid": match["xid"]}
+        facts = {"pci": _pci(match["pci"]), "xid": match["xid"]}
         for more in _XID_FACTS.finditer(match["rest"]):
             facts |= {name: value for name, value in more.groupdict().items() if value is not None}
         if recovery := _RECOVERY.search(match["rest"]):
@@ -91,6 +93,11 @@ class Finder:
         elif re.search(r"\bFatal\b", match["rest"]):
             facts["severity"] = "fatal"
         return Finding(signal=signal, line=line, facts=facts)
+
+
+def _pci(address: str) -> str:
+    """An address as Xids give it: without function, small."""
+    return re.sub(r"\.\d$", "", address.strip(":.")).lower()
 
 
 def _with_path(facts: dict[str, str], text: str) -> dict[str, str]:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from evertrain.diagnosis.causes import is_launcher
-from evertrain.diagnosis.drafts import Draft, listed, names_of, nodes_of, ranks_of, survived
+from evertrain.diagnosis.drafts import Draft, listed, lowered, names_of, nodes_of, ranks_of, survived
 from evertrain.diagnosis.finding import Finding
 from evertrain.diagnosis.picture import Picture, Work, follows, gap_s
 from evertrain.diagnosis.table import Mark
@@ -58,7 +58,7 @@ def stopped_from_outside(picture: Picture) -> Draft | None:
         confidence=Confidence.MEDIUM,
         causes=told,
         names=where,
-        why=f"{first.signal.about[0].lower()}{first.signal.about[1:]}, and nothing had failed before",
+        why=f"{lowered(first.signal.about)}, and nothing had failed before",
         missing=() if first.signal.cls is C.CANCELLED else ("who sent the signal: scheduler, operator, autoscaler",),
     )
 
@@ -110,7 +110,7 @@ def unclear_error(picture: Picture) -> Draft | None:
         cls = C.UNKNOWN
     names = ranks_of(found)[:1] if len(ranks_of(found)) <= 1 or 2 * len(ranks_of(found)) <= len(picture.ranks) else ()
     missing = ["the kernel log of that node around that time", "whether it comes back on other nodes"]
-    why = f"{first.signal.about[0].lower()}{first.signal.about[1:]}"
+    why = lowered(first.signal.about)
     if cls is C.KILLED:
         why = "killed by SIGKILL, sender unknown; most often the host ran out of memory"
         missing = ["the kernel log (an OOM kill would stand there)", "memory.events of the cgroup", "events of the scheduler"]
