@@ -24,7 +24,7 @@ OTHER := build/venv-torch-$(TORCH)
 SOURCES := proto controlplane agent trainer chaos tests bench tools examples
 
 .PHONY: help setup etcd demo test check proto format constraints bench-recovery bench-trainer bench-agent bench-core bench-sim \
-    bench-checkpoint bench-checkpoint-storage bench-reproducible bench-swarm sim sim-nightly \
+    bench-checkpoint bench-checkpoint-storage bench-reproducible bench-swarm bench-classify sim sim-nightly \
     test-frameworks test-thorough test-torch-other clean
 
 help: ## List the targets
@@ -102,6 +102,9 @@ bench-reproducible: setup ## Cost of reproducible mode for each step, beside flo
 
 bench-checkpoint: setup ## What a checkpoint costs a training loop, beside torch's own ways, on tmpfs and on disk
 	@$(BIN)/python -m bench.checkpoint $(if $(REPEAT),--repeat $(REPEAT))
+
+bench-classify: setup ## Processor time to classify one incident of 8 to 1,024 ranks
+	@$(BIN)/python -m bench.classify $(if $(REPEAT),--repeat $(REPEAT))
 
 bench-swarm: setup ## Wall time of 200 seeds of the swarm in two processes
 	@$(BIN)/python -m bench.sim_swarm

@@ -135,17 +135,30 @@ def hardware(picture: Picture) -> Draft | None:
     why = lowered(best.signal.about)
     if len(failed) > 1:
         why += f"; {len(failed)} of the attempts told failed on {failed[0]}"
-    names = _gpus(picture, [finding for finding in found if finding.signal.cls is best.signal.cls])
+    borne_out = [] if nodes else _hardware_eithers(picture)
+    names = _gpus(picture, borne_out or [finding for finding in found if finding.signal.cls is best.signal.cls])
     return Draft(
-        cls=best.signal.cls,
+        cls=C.HARDWARE_GPU if borne_out else best.signal.cls,
         confidence=surer(len(witnesses) > 1 or len(failed) > 1),
-        causes=[best, *(finding for finding in found if finding is not best)],
+        causes=[best, *borne_out, *(finding for finding in found if finding is not best)],
         why=why,
         names=names,
         node_action=best.signal.node_action,
         node_steps=best.signal.node_steps,
-        missing=() if nodes else ("which node it is: say it by file name, as dmesg@NODE",),
+        missing=() if nodes or borne_out else ("which node it is: say it by file name, as dmesg@NODE",),
     )
+
+
+def _hardware_eithers(picture: Picture) -> list[Finding]:
+    """What may be a consequence, but comes from the hardware of a node that is known."""
+    return [
+        finding
+        for finding in picture.of(Role.EITHER)
+        if finding.signal.cls in HARDWARE
+        and finding.facts.get("severity") != "nonfatal"
+        and finding.signal.node_action in {NodeAction.DRAIN, NodeAction.RESTART, NodeAction.DIAGNOSE}
+        and picture.node_of(finding)
+    ]
 
 
 def repeated_on_one_gpu(picture: Picture) -> Draft | None:
@@ -200,13 +213,7 @@ def suspected_gpu(picture: Picture) -> Draft | None:
     """A hardware signal that may be a consequence, with a failed rank as second witness and nobody else to blame."""
     if picture.of(Role.ROOT):
         return None
-    found = [
-        finding
-        for finding in picture.of(Role.EITHER)
-        if finding.signal.cls in HARDWARE
-        and finding.facts.get("severity") != "nonfatal"
-        and finding.signal.node_action.value in {NodeAction.DRAIN, NodeAction.RESTART, NodeAction.DIAGNOSE}
-    ]
+    found = _hardware_eithers(picture)
     witnesses = [finding for finding in picture.findings if is_of_rank(finding) and not finding.signal.mark]
     stopped = [finding for finding in picture.of(Role.EITHER) if finding.signal.cls is C.EXTERNAL_TERMINATION]
     if not found or not witnesses or any(follows(each, stop) for each in found for stop in stopped):
@@ -238,33 +245,58 @@ def said_cause(picture: Picture) -> Draft | None:
         best = min(earlier, key=lambda each: (-(gap_s(each, best) or 0.0), tier[each.signal.cls]))
     same = [each for each in found if each.signal.cls is best.signal.cls and (gap_s(best, each) or 0.0) < 60.0]
     causes = [best, *(each for each in same if each is not best)]
-    for special in (_only_there, _foreign_memory, _downloaded, _fabric_root):
+    for special in (_only_there, _foreign_memory, _downloaded, _fabric_root, _doubted):
         if draft := special(picture, causes):
             return draft
     return _plain(picture, causes)
+
+
+def _doubted(picture: Picture, causes: Sequence[Finding]) -> Draft | None:
+    """A kernel on a GPU that failed while the driver had trouble of its own: the program is not blamed."""
+    if causes[0].signal.id != "cuda-illegal-access":
+        return None
+    trouble = [each for each in picture.of(Role.EITHER) if each.signal.cls in HARDWARE and is_kernel(each.line)]
+    if not trouble:
+        return None
+    return Draft(
+        cls=C.HARDWARE_GPU_SUSPECT,
+        confidence=Confidence.LOW,
+        causes=[*trouble, *causes],
+        names=_gpus(picture, trouble),
+        why="a kernel on the GPU failed while its driver reported trouble; program or GPU is open",
+        node_action=NodeAction.WATCH,
+        missing=("the result of diagnostics on this GPU", "whether it comes back on other nodes"),
+    )
 
 
 def _plain(picture: Picture, causes: Sequence[Finding]) -> Draft:
     best = causes[0]
     cls = best.signal.cls
     treatment = TREATMENT[cls]
-    others = [finding for finding in picture.of(Role.CASCADE, Role.CONFIRMATION)]
+    others = picture.of(Role.CASCADE, Role.CONFIRMATION)
     confidence = surer(bool(others) or len({each.signal.id for each in causes}) > 1)
-    if cls is C.NUMERICAL_DIVERGENCE:
+    alone = best.signal.id == "cuda-illegal-access" and not any(is_kernel(line) for line in picture.lines)
+    if cls is C.NUMERICAL_DIVERGENCE or alone:
         confidence = Confidence.LOW
+    if best.signal.id == "ckpt-partial":
+        confidence = Confidence.MEDIUM
     names = _culprits(picture, causes)
     why = lowered(best.signal.about)
     if exception := best.facts.get("exception"):
         why += f" ({exception})"
     if best.line.where:
         why += f", at {best.line.where}"
-    if cls in {C.HOST_OOM, C.GPU_OOM} and (note := picture.doing(_victim(picture, best), best)):
+    if cls in {C.HOST_OOM, C.GPU_OOM} and (note := picture.doing(_victim(picture, causes), best)):
         why += f"; last seen: {note.line.text.strip()[:80]}"
     if others and cls is not C.NUMERICAL_DIVERGENCE:
         why += "; the others only waited or lost their peer"
     missing: tuple[str, ...] = ()
     if cls is C.NUMERICAL_DIVERGENCE:
         missing = ("the same steps on other nodes", "a memory and compute test of the GPUs of that step")
+    elif best.signal.id == "ckpt-partial":
+        missing = ("whether the other nodes see the file: a checkpoint on one node's disk looks the same",)
+    elif alone:
+        missing = ("the kernel log of that node: only that tells a program's error from a GPU's",)
     elif treatment.group is Group.NODE and not nodes_of(picture, causes):
         missing = ("which node it is",)
     return Draft(
@@ -293,16 +325,16 @@ def _kind(best: Finding, names: Sequence[str]) -> CulpritKind:
     return treatment.culprit
 
 
-def _victim(picture: Picture, finding: Finding) -> int | None:
+def _victim(picture: Picture, causes: Sequence[Finding]) -> int | None:
     """The rank of the process that was killed, by its pid where a launcher names both."""
-    if finding.line.origin.rank is not None:
-        return finding.line.origin.rank
-    if pid := finding.facts.get("pid"):
+    if causes[0].line.origin.rank is not None:
+        return causes[0].line.origin.rank
+    for pid in {finding.facts["pid"] for finding in causes if "pid" in finding.facts}:
         for line in picture.lines:
             if re.search(rf"\bpid\W{{0,3}}{pid}\b", line.text) and (match := _LOCAL.search(line.text)):
                 return int(match["rank"])
-    match = re.search(r"\btask (\d+): Out Of Memory", finding.line.text)
-    return int(match[1]) if match else None
+    tasks = (re.search(r"\btask (\d+): Out Of Memory", finding.line.text) for finding in causes)
+    return next((int(match[1]) for match in tasks if match), None)
 
 
 _LOCAL: Final = re.compile(r"\b(?:local_)?rank\s*:?\s*(?P<rank>\d+)")
@@ -313,7 +345,7 @@ def _culprits(picture: Picture, causes: Sequence[Finding]) -> tuple[str, ...]:
     treatment = TREATMENT[causes[0].signal.cls]
     if treatment.group in {Group.NODE} or causes[0].signal.blames is CulpritKind.NODE:
         return names_of(picture, causes)
-    if causes[0].signal.cls is C.HOST_OOM and (rank := _victim(picture, causes[0])) is not None:
+    if causes[0].signal.cls is C.HOST_OOM and (rank := _victim(picture, causes)) is not None:
         return (f"rank {rank}",)
     named = ranks_of(causes)
     heard = len(picture.ranks)

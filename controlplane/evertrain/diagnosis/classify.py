@@ -1,7 +1,7 @@
 """From captures to a verdict: read, find, join, decide. Pure: the same evidence gives the same verdict.
 
-    from evertrain.diagnosis.classify import Classifier
-    verdict = Classifier(shipped()).verdict([Capture(name="rank3.log", text=text)])
+from evertrain.diagnosis.classify import Classifier
+verdict = Classifier(shipped()).verdict([Capture(name="rank3.log", text=text)])
 """
 
 from __future__ import annotations

@@ -100,7 +100,8 @@ def listed(names: Sequence[str], rest: str = "") -> str:
 def lowered(sentence: str) -> str:
     """``sentence`` for the middle of another one; abbreviations stay."""
     first = sentence.split(" ", 1)[0]
-    return sentence if not first[1:].islower() and len(first) > 1 else sentence[0].lower() + sentence[1:]
+    kept = first in {"Xid", "SXid"} or (len(first) > 1 and not first[1:].islower())
+    return sentence if kept else sentence[0].lower() + sentence[1:]
 
 
 def group_of(draft: Draft) -> Group:

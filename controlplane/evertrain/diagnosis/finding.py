@@ -1,4 +1,4 @@
-"""Which signal a line is, and the facts in it. Looks at one line at a time; how lines belong together is ``joining``'s."""
+"""Which signal a line is, and the facts in it. How lines belong together is ``picture``'s."""
 
 from __future__ import annotations
 
@@ -8,13 +8,11 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from evertrain.diagnosis.evidence import Line
-from evertrain.diagnosis.reading import masked
+from evertrain.diagnosis.prefixes import masked
 from evertrain.diagnosis.table import Signal, Table
 
-_XID: Final = re.compile(
-    r"\bXid\b.{0,4}?\((?:PCI:)?(?P<pci>[0-9a-fA-F:.]+)\): (?P<xid>\d+)(?=[,\s]|$)(?P<rest>.*)"
-)
-_XID_FACTS: Final = re.compile(r"pid='?(?P<pid>\d+)|(?P<unit>GPC \d+, TPC \d+)|caused by previous Xid (?P<cause>\d+)")
+_XID: Final = re.compile(r"\bXid\b.{0,4}?\((?:PCI:)?(?P<pci>[0-9a-fA-F:.]+)\): (?P<xid>\d+)(?=[,\s]|$)(?P<rest>.*)")
+_XID_FACTS: Final = re.compile(r"pid='?(?P<pid>\d+)|(?P<unit>GPC \d+, TPC \d+)")
 _RECOVERY: Final = re.compile(r"recovery action changed from .{0,60} to 0x[0-9a-f]+ \((?P<target>[^)]*)\)")
 _PATH: Final = re.compile(r"(?:^|[\s'\"(=:])(?P<path>(?:/|s3://|gs://|~/)[\w./+@=-]{2,300})")
 NEEDLE_MIN: Final = 3
@@ -34,8 +32,8 @@ class Finding:
 class _Pattern:
     signal: Signal
     expression: re.Pattern[str]
-    needle: str
-    """Text that a matching line holds, small letters, digits as 0; empty when nothing is sure."""
+    needles: tuple[str, ...]
+    """Texts of which a matching line holds one, small letters, digits as 0; empty when nothing is sure."""
 
 
 @dataclass(slots=True)
@@ -51,7 +49,7 @@ class Finder:
         enabled = [signal for signal in self.table.signals.values() if signal.enabled]
         self._xids = {signal.xid: signal for signal in enabled if signal.xid is not None}
         self._patterns = tuple(
-            _Pattern(signal, re.compile(text), needle(text))
+            _Pattern(signal, re.compile(text), needles(text))
             for signal in sorted(enabled, key=lambda each: (each.priority, each.id))
             for text in signal.patterns
         )
@@ -68,7 +66,9 @@ class Finder:
         candidates = self._candidates.get(key)
         if candidates is None:
             low = key.lower()
-            candidates = tuple(each for each in self._patterns if each.needle in low)
+            candidates = tuple(
+                each for each in self._patterns if not each.needles or any(text in low for text in each.needles)
+            )
             if len(self._candidates) < CACHE_MAX:
                 self._candidates[key] = candidates
         for candidate in candidates:
@@ -83,6 +83,8 @@ class Finder:
         signal = self._xids.get(int(match["xid"]))
         if signal is None:
             return None
+        if (cause := re.search(r"caused by previous Xid (\d+)", match["rest"])) and int(cause[1]) in self._xids:
+            signal = self._xids[int(cause[1])]  # only the aftermath of that one is here
         facts = {"pci": _pci(match["pci"]), "xid": match["xid"]}
         for more in _XID_FACTS.finditer(match["rest"]):
             facts |= {name: value for name, value in more.groupdict().items() if value is not None}
@@ -106,29 +108,57 @@ def _with_path(facts: dict[str, str], text: str) -> dict[str, str]:
     return facts
 
 
-def needle(pattern: str) -> str:
-    """The longest plain text that every match of ``pattern`` holds, small, digits as 0; empty when none is sure."""
-    runs, run, position = [], "", 0
+def needles(pattern: str) -> tuple[str, ...]:
+    """Texts of which every match of ``pattern`` holds one, small, digits as 0; empty when none is sure."""
     text = re.sub(r"^\(\?[aiLmsux]+\)", "", pattern)
-    if _has_bar(text):
-        return ""
+    return tuple(masked(each.lower()) for each in _sure(text))
+
+
+def _sure(text: str) -> tuple[str, ...]:
+    """Of all that a match must hold, what excludes most: a run of plain text, or one of a group's alternatives."""
+    branches = _branches(text)
+    if len(branches) > 1:
+        found = [_sure(branch) for branch in branches]
+        return tuple(each for of_branch in found for each in of_branch) if all(found) else ()
+    choices: list[tuple[str, ...]] = []
+    run, position = "", 0
     while position < len(text):
         step, literal = _token(text, position)
-        quantifier = text[position + step : position + step + 1]
-        position += step
-        if literal is None or quantifier in {"?", "*", "{"}:
-            runs.append(run)
-            run = ""
-        else:
+        token, position = text[position : position + step], position + step
+        quantifier = text[position : position + 1]
+        optional = quantifier in {"?", "*"} or text.startswith(("{0", "{,"), position)
+        if literal is not None and not optional:
             run += literal
-        if quantifier in {"?", "*", "+"} and quantifier:
-            position += 1 + (text[position + 1 : position + 2] == "?")
-            runs.append(run)
+        if literal is None or quantifier in {"?", "*", "+", "{"}:
+            choices.append((run,))
             run = ""
-        elif quantifier == "{":
-            position = text.index("}", position) + 1
-    best = max((*runs, run), key=len)
-    return masked(best.lower()) if len(best) >= NEEDLE_MIN else ""
+        if literal is None and not optional and token.startswith("(") and not token.startswith(("(?!", "(?<!", "(?<=")):
+            choices.append(_sure(re.sub(r"^\((?:\?(?:P<\w+>|:|=))?", "", token)[:-1]))
+        position = _behind_quantifier(text, position)
+    choices.append((run,))
+    good = [choice for choice in choices if choice and min(map(len, choice)) >= NEEDLE_MIN]
+    return max(good, key=lambda choice: (min(map(len, choice)) - len(choice), choice), default=())
+
+
+def _behind_quantifier(text: str, position: int) -> int:
+    if text[position : position + 1] == "{":
+        position = text.index("}", position) + 1
+    elif text[position : position + 1] in {"?", "*", "+"} and text[position : position + 1]:
+        position += 1
+    else:
+        return position
+    return position + (text[position : position + 1] == "?")
+
+
+def _branches(text: str) -> list[str]:
+    """The alternatives of ``text`` at its outermost level."""
+    found, start, position = [], 0, 0
+    while position < len(text):
+        if text[position] == "|":
+            found.append(text[start:position])
+            start = position + 1
+        position += _token(text, position)[0]
+    return [*found, text[start:]]
 
 
 def _token(text: str, position: int) -> tuple[int, str | None]:
@@ -163,13 +193,3 @@ def _group_end(text: str, position: int) -> int:
                 return at + 1
         at += 1
     return len(text)
-
-
-def _has_bar(text: str) -> bool:
-    """Whether ``text`` is alternatives at its outermost level."""
-    position = 0
-    while position < len(text):
-        if text[position] == "|":
-            return True
-        position += _token(text, position)[0]
-    return False

@@ -27,13 +27,14 @@ _FORMS: Final = (
 _UPTIME: Final = re.compile(r"\[\s*(\d{1,9}\.\d{1,9})\]")
 _ELAPSED: Final = re.compile(r"t\+(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m(?!s))?(?:(\d+(?:\.\d+)?)s)?(?=\s)")
 _DAY: Final = re.compile(r"day ?(\d+)(?=[\s:])")
-_STARTS: Final = frozenset("0123456789[tdADFJMNOSTW")
+_STARTS: Final = frozenset("0123456789[tdADFJMNOS")
 _END: Final = re.compile(r"\s*(?::(?=\s)|\||-(?=\s))?\s*")
 
 
 def leading_moment(text: str, start: int) -> tuple[Moment, int] | None:
     """The time that stands at ``start`` and where the text goes on behind it; None when there is none."""
-    if text[start : start + 1] not in _STARTS:
+    first = text[start : start + 2]
+    if first[:1] not in _STARTS or (first[:1] == "[" and first[1:].islower()):
         return None
     for form in _FORMS:
         if match := form.match(text, start):

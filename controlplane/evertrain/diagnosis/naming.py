@@ -6,16 +6,16 @@ import re
 from typing import Final
 
 from evertrain.diagnosis.evidence import Origin, SourceKind
-from evertrain.diagnosis.prefixes import HOST, KINDS
+from evertrain.diagnosis.prefixes import KINDS
 
-_KIND: Final = re.compile(rf"^(?P<kind>{'|'.join(KINDS)})(?:[@.-](?P<node>[\w.-]+?))?(?:\.(?:log|txt|out|err))*$")
-_NODE_KIND: Final = re.compile(
-    rf"^(?P<node>[\w-]+?)[@._-](?P<kind>{'|'.join(KINDS)})(?:\.(?:log|txt|out|err))*$"
-)
-_RANK: Final = re.compile(r"^(?:.*[._-])?(?:rank|worker|task|proc)[._-]?(?P<rank>\d{1,7})(?:[._-].*)?$")
-_BARE: Final = re.compile(r"^(?P<rank>\d{1,7})(?:\.(?:log|txt|out|err))*$")
-_STREAM: Final = re.compile(r"^(?:stdout|stderr|output|error)(?:\.(?:log|txt|out|err|json))*$")
-_HOST: Final = re.compile(rf"^{HOST}$")
+_SUFFIX: Final = re.compile(r"(?:\.(?:log|txt|out|err|json|jsonl))+$")
+_KIND: Final = re.compile(rf"^(?P<kind>{'|'.join(KINDS)})(?:@(?P<node>[\w.-]+)|[._-](?P<more>[\w.-]+))?$")
+_NODE_KIND: Final = re.compile(rf"^(?P<node>[\w-]+?)[@._-](?P<kind>{'|'.join(KINDS)})$")
+_RANK: Final = re.compile(r"^(?:.*[ ._-])?(?:rank|worker|task|proc)[ ._-]?(?P<rank>\d{1,7})(?:[._-].*)?$")
+_BARE: Final = re.compile(r"^(?P<rank>\d{1,7})$")
+_STREAM: Final = re.compile(r"^(?:stdout|stderr|output|error)$")
+_HOST: Final = re.compile(r"^(?:node|host|gpu|dgx|hgx|gn|cn|compute|rack|ip-|n|h|g)[a-zA-Z0-9.-]*\d[a-zA-Z0-9.-]*$")
+"""Folders that are taken for nodes; others may be runs and attempts, which nobody should drain."""
 
 
 def origin_of(name: str) -> Origin:
@@ -24,9 +24,10 @@ def origin_of(name: str) -> Origin:
     if not parts:
         return Origin()
     node = next((part for part in reversed(parts[:-1]) if _HOST.match(part) and not _RANK.match(part)), None)
-    last = parts[-1]
-    if (match := _KIND.match(last)) and not (match["kind"] in {"rank", "worker"}):
-        return Origin(kind=KINDS[match["kind"]], node=match["node"] or node, label=name)
+    last = _SUFFIX.sub("", parts[-1])
+    if (match := _KIND.match(last)) and match["kind"] not in {"rank", "worker"}:
+        more = match["more"] if match["more"] and _HOST.match(match["more"]) else None
+        return Origin(kind=KINDS[match["kind"]], node=match["node"] or more or node, label=name)
     if match := _NODE_KIND.match(last):
         return Origin(kind=KINDS[match["kind"]], node=match["node"], label=name)
     if match := _RANK.match(last) or _BARE.match(last):

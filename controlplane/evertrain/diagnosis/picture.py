@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
-from evertrain.diagnosis.evidence import Clock, Line, Moment, Observation, SourceKind
+from evertrain.diagnosis.evidence import DAY_S, Clock, Line, Moment, Observation, SourceKind
 from evertrain.diagnosis.finding import Finding
 from evertrain.diagnosis.table import Mark
 from evertrain.diagnosis.vocabulary import Role
@@ -83,16 +83,23 @@ class Picture:
             if finding.line.at:
                 times[_base(finding.line.at)].append(finding.line.at.at_s)
         main = max(times, key=lambda clock: len(times[clock]), default=None)
+        mixed = min(times[Clock.DAY], default=0.0) < _YEAR_1_S  # only some lines tell the date
         known: dict[object, float] = {}
 
         def key(finding: Finding) -> tuple[bool, float, int]:
             at, origin = finding.line.at, finding.line.origin
             if at is not None and main is not None and _base(at) is main:
-                known[origin] = _comparable(at, times)
-            return finding.line.secondary, known.get(origin, float("-inf") if main is None else _END), finding.line.order
+                known[origin] = at.at_s % DAY_S if mixed and main is Clock.DAY else at.at_s
+            return (
+                finding.line.secondary,
+                known.get(origin, float("-inf") if main is None else _END),
+                finding.line.order,
+            )
 
         in_place = sorted(self.findings, key=lambda finding: finding.line.order)
-        return tuple(finding for _, finding in sorted(((key(each), each) for each in in_place), key=lambda pair: pair[0]))
+        return tuple(
+            finding for _, finding in sorted(((key(each), each) for each in in_place), key=lambda pair: pair[0])
+        )
 
     @cached_property
     def works(self) -> tuple[Work, ...]:
@@ -151,10 +158,17 @@ class Picture:
         return tuple(told)
 
     @cached_property
+    def has_many_groups(self) -> bool:
+        """Whether ranks speak of several process groups, each of which counts its collectives for itself."""
+        return len({line.origin.label for line in self.lines if line.origin.label.startswith("PG ")}) > 1
+
+    @cached_property
     def ran_long(self) -> bool | None:
         """Whether the job was past its start when it failed; None when nothing tells."""
         elapsed = [
-            line.at.at_s for line in self.lines if line.at and line.at.clock is Clock.ELAPSED and "day" not in line.text[:3]
+            line.at.at_s
+            for line in self.lines
+            if line.at and line.at.clock is Clock.ELAPSED and "day" not in line.text[:3]
         ]
         if elapsed:
             return max(elapsed) > SETTLED_S
@@ -188,6 +202,7 @@ class Picture:
 
 
 _END: Final = float("inf")
+_YEAR_1_S: Final = 100 * DAY_S
 
 
 def gap_s(first: Finding, second: Finding) -> float | None:
@@ -240,9 +255,3 @@ def _rank_of(finding: Finding) -> int | None:
 
 def _base(at: Moment) -> Clock:
     return Clock.DAY if at.clock is Clock.DATE else at.clock
-
-
-def _comparable(at: Moment, times: Mapping[Clock, Sequence[float]]) -> float:
-    """Times of day when any line has only that; full dates otherwise."""
-    mixed = at.clock in {Clock.DATE, Clock.DAY} and min(times[Clock.DAY], default=0.0) < 100 * 86_400.0
-    return at.at_s % 86_400.0 if mixed else at.at_s

@@ -5,13 +5,15 @@ Decides nothing about what a line means.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
 from evertrain.diagnosis.evidence import Capture, Line, Moment, Origin, SourceKind
-from evertrain.diagnosis.prefixes import Peeled, peel
+from evertrain.diagnosis.naming import origin_of
+from evertrain.diagnosis.prefixes import Peeled, masked, peel
 
 LINES_HEAD_MAX: Final = 20_000
 LINES_TAIL_MAX: Final = 80_000
@@ -29,7 +31,11 @@ _KERNEL_MORE: Final = re.compile(r"^\s{2,}NVRM:\s*|^NVRM:\s+(?=\(PCI ID|fallen o
 _NATIVE_FRAME: Final = re.compile(r"\s*(?:frame #\d+|#\d+ 0x|C\+\+ CapturedTraceback)")
 _TABLE: Final = re.compile(r"\s*(?P<key>time|host|rank|exitcode|error_file|traceback)\s*:\s")
 """A row of torchrun's table of failures; the rows of one worker become one line."""
-_DIGITS: Final = str.maketrans("123456789", "000000000")
+_HEADER: Final = re.compile(r"(?:-{2,}|={2,}|#{1,4}|==>)\s*(?P<name>[\w@./ :-]{1,200}?)\s*(?:-{2,}|={2,}|<==|:)?\s*$")
+"""What tools put before the text of each file, as ``==> rank3.log <==``."""
+_COLOUR: Final = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+_WRAPPED: Final = ("log", "message", "msg", "MESSAGE", "text")
+"""Under which names shippers of logs put a line in JSON."""
 
 
 def read(captures: Iterable[Capture]) -> tuple[Line, ...]:
@@ -39,11 +45,6 @@ def read(captures: Iterable[Capture]) -> tuple[Line, ...]:
         reader = _Reader(capture=capture, order=len(lines))
         lines.extend(reader.lines())
     return tuple(lines)
-
-
-def masked(text: str) -> str:
-    """``text`` with every digit 0: equal for lines that differ in numbers only."""
-    return text.translate(_DIGITS)
 
 
 @dataclass(slots=True)
@@ -72,7 +73,11 @@ class _Reader:
         """All of them, folded."""
         previous = self.capture.origin
         for number, raw in _bounded(self.capture.text):
-            peeled = peel(raw, self.capture.origin)
+            if raw[:1] in {"-", "=", "#"} and (origin := _headed(raw)):
+                self.capture = replace(self.capture, origin=origin)
+                previous = origin
+                continue
+            peeled = peel(_unwrapped(raw), self.capture.origin)
             if not peeled.text.strip():
                 continue
             # The middle of a traceback or record of an unprefixed log belongs to whoever spoke last.
@@ -91,16 +96,15 @@ class _Reader:
         where, secondary = voice.where, voice.secondary and is_exception
         if is_exception:
             voice.in_traceback, voice.where = False, ""
-        key = text if len(voice.folds) < FOLD_AFTER else masked(text)
-        similar = voice.similar.get(masked(text), 0)
-        if similar >= DISTINCT_MAX:
-            key = masked(text)
+        form = masked(text)
+        similar = voice.similar.get(form, 0)
+        key = text if len(voice.folds) < FOLD_AFTER and similar < DISTINCT_MAX else form
         at = voice.folds.get(key)
         if at is not None and peeled.attempt is None:
             self.found[at] = replace(self.found[at], count=self.found[at].count + 1)
             voice.last = at
             return
-        voice.similar[masked(text)] = similar + 1
+        voice.similar[form] = similar + 1
         voice.folds[key] = voice.last = len(self.found)
         self.found.append(
             Line(
@@ -151,9 +155,30 @@ class _Reader:
         return False
 
 
+def _headed(raw: str) -> Origin | None:
+    """Who wrote what follows, when ``raw`` is the header of a part; None for any other line."""
+    match = _HEADER.match(raw)
+    origin = origin_of(match["name"].replace(":", "")) if match else Origin()
+    return origin if origin.rank is not None or origin.kind is not SourceKind.UNKNOWN else None
+
+
+def _unwrapped(raw: str) -> str:
+    """The line inside of a line of JSON, as shippers of logs write it."""
+    if not raw.startswith("{") or not any(f'"{key}"' in raw for key in _WRAPPED):
+        return raw
+    try:
+        value = json.loads(raw)
+    except ValueError:
+        return raw
+    while isinstance(value, dict):
+        value = next((value[key] for key in _WRAPPED if key in value), None)
+    return value.rstrip("\n").rpartition("\n")[2] if isinstance(value, str) and value.strip() else raw
+
+
 def _bounded(text: str) -> Iterator[tuple[int, str]]:
     """Numbered lines: the first and the last of a text that is too long."""
-    lines = text.split("\n")
+    text = _COLOUR.sub("", text) if "\x1b" in text else text
+    lines = text.removeprefix("\ufeff").split("\n")
     skipped = len(lines) - LINES_HEAD_MAX - LINES_TAIL_MAX
     for number, line in enumerate(lines, start=1):
         if skipped <= 0 or number <= LINES_HEAD_MAX or number > LINES_HEAD_MAX + skipped:

@@ -107,7 +107,7 @@ def mark(case: Case, way: Way, verdict: Verdict) -> Mark:
 
 def _mark_without(case: Case, verdict: Verdict, whole: Verdict) -> Mark:
     """Without its cause a case asks for less: to be less sure, to blame nobody wrongly, to do nothing unsafe."""
-    unsafe = _unsafe(case, verdict)
+    unsafe = "" if verdict.confidence is Confidence.LOW and verdict.group is Group.PROGRAM else _unsafe(case, verdict)
     modest = verdict.group in {Group.UNKNOWN, Group.NONE} or verdict.confidence is Confidence.LOW
     less_sure = verdict.confidence.level < whole.confidence.level or verdict.confidence is Confidence.LOW
     right = verdict.group in case.groups
@@ -158,7 +158,9 @@ def _unsafe(case: Case, verdict: Verdict) -> str:
         return f"{verdict.node_action} of a node that is not at fault"
     if takes_out and case.culprit and case.culprit.startswith("node ") and verdict.culprit.names:
         name = case.culprit.removeprefix("node ")
-        wrong = [each for each in verdict.culprit.names if each.partition("/")[0] != name and not each.startswith("rank")]
+        wrong = [
+            each for each in verdict.culprit.names if each.partition("/")[0] != name and not each.startswith("rank")
+        ]
         if wrong:
             return f"{verdict.node_action} of {', '.join(wrong)}, not of {name}"
     if verdict.attempts_max > ATTEMPTS_MAX:

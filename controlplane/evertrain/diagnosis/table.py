@@ -175,9 +175,12 @@ def _loaded(text: str, name: str) -> dict[str, Any]:
         raw = tomllib.loads(text)
     except tomllib.TOMLDecodeError as err:
         line = re.search(r"at line (\d+)", str(err))
-        raise BadTable(f"{name}:{line[1] if line else '?'}", f"no TOML: {err}") from err
+        at = line[1] if line else text.count("\n") + 1
+        raise BadTable(f"{name}:{at}", f"no TOML: {err}") from err
     if unknown := sorted(set(raw) - {"version", "signals"}):
-        raise BadTable(f"{name}:{_line_of(text, unknown[0])}", f"{unknown[0]!r} is unknown; use version and [signals.ID]")
+        raise BadTable(
+            f"{name}:{_line_of(text, unknown[0])}", f"{unknown[0]!r} is unknown; use version and [signals.ID]"
+        )
     return raw
 
 
@@ -191,7 +194,7 @@ def _signals(raw: dict[str, Any], base: Mapping[str, Signal], text: str, name: s
         where = f"{name}:{_line_of(text, signal_id)}"
         if not re.fullmatch(r"[a-z0-9][a-z0-9._-]{0,79}", signal_id) or not isinstance(row, dict):
             raise BadTable(where, f"{signal_id!r} is no id of a signal; use small letters, digits and hyphens")
-        values = {key: _checked(key, value, f"{where}: {signal_id}") for key, value in row.items()}
+        values: dict[str, Any] = {key: _checked(key, value, f"{where} ({signal_id})") for key, value in row.items()}
         if "cls" not in values and "class" in values:
             values["cls"] = values.pop("class")
         old = signals.get(signal_id)
@@ -209,7 +212,7 @@ def _checked(key: str, value: object, where: str) -> object:
     if enum := _ENUMS.get(key):
         if value not in list(enum):
             raise BadTable(where, f"{key} is {value!r}; use one of {', '.join(enum)}")
-        return enum(value)
+        return enum(str(value))
     if limits := _NUMBERS.get(key):
         if not isinstance(value, int) or isinstance(value, bool) or not limits[0] <= value <= limits[1]:
             raise BadTable(where, f"{key} is {value!r}; use a number from {limits[0]} to {limits[1]}")
@@ -245,5 +248,5 @@ def _consistent(signal: Signal, where: str) -> None:
 
 def _line_of(text: str, signal_id: str) -> int:
     """Where a row begins; 1 when it is not written as a header."""
-    match = re.search(rf"^\s*\[?(?:signals\.)?[\"']?{re.escape(signal_id)}\b", text, re.MULTILINE)
+    match = re.search(rf"^[ \t]*\[?(?:signals\.)?[\"']?{re.escape(signal_id)}\b", text, re.MULTILINE)
     return text.count("\n", 0, match.start()) + 1 if match else 1

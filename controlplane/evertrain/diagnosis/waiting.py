@@ -34,7 +34,8 @@ def stopped_from_outside(picture: Picture) -> Draft | None:
         for each in picture.of(Role.EITHER, Role.CASCADE)
         if each.signal.cls not in {C.EXTERNAL_TERMINATION, C.CANCELLED, C.RENDEZVOUS, C.KILLED}
     ]
-    if not told:
+    ended = [each for each in picture.of(Role.TEARDOWN) if each.signal.id == "proc-exit-code"]
+    if not told or (ended and not any(is_launcher(each) for each in told)):
         return None
     first = next((each for each in told if is_launcher(each)), told[0])
     if any(not follows(each, first) for each in failed) and not (is_launcher(first) and not failed):
@@ -55,7 +56,7 @@ def stopped_from_outside(picture: Picture) -> Draft | None:
         )
     return Draft(
         cls=first.signal.cls,
-        confidence=Confidence.MEDIUM,
+        confidence=Confidence.MEDIUM if is_launcher(first) or len(told) > 1 else Confidence.LOW,
         causes=told,
         names=where,
         why=f"{lowered(first.signal.about)}, and nothing had failed before",
@@ -65,7 +66,9 @@ def stopped_from_outside(picture: Picture) -> Draft | None:
 
 def fabric(picture: Picture) -> Draft | None:
     """Transfers failed between peers: the set-up when they never worked, a link when they did."""
-    found = [each for each in picture.of(Role.EITHER) if each.signal.cls is C.FABRIC_LINK and not survived(picture, each)]
+    found = [
+        each for each in picture.of(Role.EITHER) if each.signal.cls is C.FABRIC_LINK and not survived(picture, each)
+    ]
     if not found:
         return None
     peers = sorted({each.facts["peer"] for each in found if "peer" in each.facts})
@@ -113,7 +116,11 @@ def unclear_error(picture: Picture) -> Draft | None:
     why = lowered(first.signal.about)
     if cls is C.KILLED:
         why = "killed by SIGKILL, sender unknown; most often the host ran out of memory"
-        missing = ["the kernel log (an OOM kill would stand there)", "memory.events of the cgroup", "events of the scheduler"]
+        missing = [
+            "the kernel log (an OOM kill would stand there)",
+            "memory.events of the cgroup",
+            "events of the scheduler",
+        ]
         if note := picture.doing(first.line.origin.rank, first):
             why += f"; last seen: {note.line.text.strip()[:80]}"
     return Draft(
@@ -125,7 +132,9 @@ def unclear_error(picture: Picture) -> Draft | None:
         why=why,
         job_action=JobAction.RETRY if cls is C.UNKNOWN else first.signal.job_action,
         attempts_max=1 if cls is C.UNKNOWN else first.signal.attempts_max,
-        node_action=NodeAction.WATCH if cls in {C.SOFTWARE_TRANSIENT, C.CRASH_NATIVE, C.NODE_SOFTWARE} else NodeAction.NONE,
+        node_action=NodeAction.WATCH
+        if cls in {C.SOFTWARE_TRANSIENT, C.CRASH_NATIVE, C.NODE_SOFTWARE}
+        else NodeAction.NONE,
         missing=tuple(missing),
     )
 
@@ -139,15 +148,18 @@ def different_collectives(picture: Picture) -> Draft | None:
         if len(forms) < 2:
             continue
         common, votes = forms.most_common(1)[0]
+        if picture.has_many_groups and (len({work.op for work in same}) > 1 or 2 * votes <= len(same)):
+            continue  # equal numbers of different groups are no meeting place
         odd = [work for work in same if _form(work) != common] if 2 * votes > len(same) else []
+        rest = [work for work in same if work not in odd]
         who = listed([f"rank {work.rank}" for work in odd], "the ranks")
         return Draft(
             cls=C.USER_CODE,
             confidence=Confidence.HIGH,
-            causes=[work.finding for work in (*odd, *(each for each in same if each not in odd))],
+            causes=[work.finding for work in (*odd, *rest)],
             kind=CulpritKind.RANK if odd else CulpritKind.JOB,
             names=tuple(f"rank {work.rank}" for work in odd),
-            why=f"at collective {seq} {who} called {_said(odd or same)}, the others {_said([w for w in same if w not in odd])}",
+            why=f"at collective {seq} {who} called {_said(odd or same)}, the others {_said(rest)}",
             attempts_max=0,
         )
     return None
@@ -202,9 +214,7 @@ def announced_stall(picture: Picture) -> Draft | None:
     stalled = picture.marked(Mark.STALLED)
     progress = picture.marked(Mark.PROGRESS)
     alive = picture.marked(Mark.ALIVE)
-    late = [
-        each for each in alive if progress and all((gap_s(note, each) or 0.0) > SILENCE_S for note in progress[-50:])
-    ]
+    late = [each for each in alive if _silent_before(progress[-50:], each)]
     if not stalled and not late:
         return None
     refuted = _moved_and_failed_again(picture)
@@ -230,6 +240,12 @@ def announced_stall(picture: Picture) -> Draft | None:
         + (f"; {refuted}" if refuted else ""),
         missing=("stacks of all ranks", "the flight recorder's dumps or NCCL RAS"),
     )
+
+
+def _silent_before(progress: Sequence[Finding], alive: Finding) -> bool:
+    """Whether all progress whose time can be compared is old when the agent still finds the workers alive."""
+    gaps = [gap for note in progress if (gap := gap_s(note, alive)) is not None]
+    return bool(gaps) and min(gaps) > SILENCE_S
 
 
 def _moved_and_failed_again(picture: Picture) -> str:
@@ -318,7 +334,11 @@ def victims_only(picture: Picture) -> Draft | None:
     found = picture.of(Role.CASCADE, Role.TEARDOWN, Role.CONFIRMATION)
     if not found:
         return None
-    gone = tuple(f"rank {each.facts['missing'].split(',')[0]}" for each in found if each.signal.id == "jax-peer-gone" and "missing" in each.facts)
+    gone = tuple(
+        f"rank {each.facts['missing'].split(',')[0]}"
+        for each in found
+        if each.signal.id == "jax-peer-gone" and "missing" in each.facts
+    )
     table = next((rank for line in picture.lines if (rank := _LAUNCHED.search(line.text))), None)
     names = gone[:1] or ((f"rank {table['rank']}",) if table else ())
     return Draft(
@@ -328,16 +348,25 @@ def victims_only(picture: Picture) -> Draft | None:
         kind=CulpritKind.RANK if names else CulpritKind.UNKNOWN,
         names=names,
         why="only consequences are here: who says this lost somebody else, or was ended",
-        missing=(f"the log of {listed(names)}" if names else "the logs of the other ranks", "kernel logs of their nodes"),
+        missing=(
+            f"the log of {listed(names)}" if names else "the logs of the other ranks",
+            "kernel logs of their nodes",
+        ),
     )
 
 
 _LAUNCHED: Final = re.compile(r"\b(?:rank\s*:\s*|local_rank:\s*)(?P<rank>\d+)")
 
 
+_TROUBLE: Final = re.compile(r"(?i)\b(?:error|exception|fatal|fail(?:ed|ure))\b")
+_MENDED: Final = re.compile(r"(?i)\bcorrected\b|\b(?:0|no) (?:errors?|failures?)\b")
+
+
 def nothing(picture: Picture) -> Draft:
     """Nothing in this text is a failure, or nothing that the table knows."""
-    words = [line for line in picture.lines if re.search(r"(?i)\b(?:error|exception|fatal|fail(?:ed|ure))\b", line.text)]
+    known = {finding.line.order for finding in picture.findings}
+    words = [line for line in picture.lines if line.order not in known and _TROUBLE.search(line.text)]
+    words = [line for line in words if not _MENDED.search(line.text)]
     if words:
         return Draft(
             cls=C.UNKNOWN,

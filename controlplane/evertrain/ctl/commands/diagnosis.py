@@ -74,7 +74,7 @@ def group() -> None:
 
 @app.command("test")
 @with_settings
-def test(
+def try_rules(
     _settings: Settings,
     screen: Screen,
     file: Annotated[str, typer.Argument(metavar="FILE", help="Labelled cases, a JSON object a line.")],
@@ -176,7 +176,9 @@ def diff(
 
         screen.json([to_dict(each) for each in changes])
         return
-    columns = tuple(Column(title=name, wrap=name in {"SHIPPED", "HERE"}) for name in ("SIGNAL", "FIELD", "SHIPPED", "HERE"))
+    columns = tuple(
+        Column(title=name, wrap=name in {"SHIPPED", "HERE"}) for name in ("SIGNAL", "FIELD", "SHIPPED", "HERE")
+    )
     rows = tuple((each.signal, each.field, each.before, each.after) for each in changes)
     screen.grid(Grid(columns=columns, rows=rows, empty="nothing differs from what was shipped"))
 
