@@ -113,7 +113,8 @@ def test_a_label_in_plain_form_is_understood_and_a_bad_line_is_named() -> None:
     )
     (case,) = parse_cases(plain, "cases.jsonl")
     assert isinstance(case, Case)
-    assert (case.culprit, case.cause, case.actions) == ("rank 2", ("2",), {"STOP_NOTIFY"})
+    assert (case.culprit, case.cause) == ("rank 2", ("2",))
+    assert case.actions == {"STOP_NOTIFY"}
     with pytest.raises(BadCase, match=r"cases\.jsonl:2: error"):
         parse_cases(plain + '{"id": "2"}\n', "cases.jsonl")
     with pytest.raises(BadCase, match="no case"):
