@@ -10,26 +10,86 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from evertrain.contract.exits import WorkerExit
 from evertrain.contract.jobspec import RetryPolicy
 from evertrain.contract.launch import GroupState
 from evertrain.contract.task import TaskKind, TaskOutcome
 from evertrain.controlplane.core.checkpoint import Checkpoint, CheckpointState
 from evertrain.controlplane.core.events import CheckpointVerb
 from evertrain.controlplane.core.orders import orders_for
+from evertrain.controlplane.core.placement import whole
 from evertrain.controlplane.core.state import JobState
+from support.drilling import DAILY, LOSSES, ask_drill, drill_breaks, drill_ends, tell_trail
 from support.world import World, a_spec
 
-NODES = tuple(f"n{at}" for at in range(1, 6))
+NODES = tuple(f"n{at}" for at in range(1, 9))
 PATIENT = RetryPolicy(max_failures=10_000, max_without_progress=10_000)
 node = st.sampled_from(NODES)
 
 
-class GangMachine(RuleBasedStateMachine):
-    """Two jobs on five nodes that break in every way."""
+class DrillMachine(RuleBasedStateMachine):
+    """What happens to restore drills."""
 
     def __init__(self) -> None:
         super().__init__()
         self.world = World()
+
+    @rule(job=st.sampled_from(["a", "b"]))
+    def operator_asks_for_a_drill(self, job: str) -> None:
+        ask_drill(self.world, job=job)
+
+    @rule(losses=st.sampled_from([LOSSES, (9.0,), ()]), restored=st.booleans())
+    def drill_ends(self, losses: tuple[float, ...], *, restored: bool) -> None:
+        for job in self.drilled():
+            drill_ends(self.world, losses, job=job, restored=restored)
+
+    @rule(code=st.sampled_from([1, WorkerExit.CHECKPOINT_REFUSED, WorkerExit.CHECKPOINT_UNREADABLE]))
+    def drill_breaks(self, code: int) -> None:
+        for job in self.drilled():
+            drill_breaks(self.world, code, job=job)
+
+    def drilled(self) -> list[str]:
+        """Jobs with a drill whose workers run and can tell."""
+        found = []
+        for each in self.world.state.jobs.values():
+            if each.drill is None or each.gang is None:
+                continue
+            nodes = [self.world.nodes[name] for name in each.gang.nodes]
+            told = [node.launchers.get(each.id) for node in nodes if node.connected]
+            if len([s for s in told if s is not None and s.group is GroupState.RUNNING]) == len(nodes):
+                found.append(str(each.drill.job))
+        return found
+
+    @rule(job=st.sampled_from(["a", "b"]), losses=st.sampled_from([LOSSES, (9.0,)]))
+    def trail_is_told(self, job: str, losses: tuple[float, ...]) -> None:
+        current = self.world.job(job)
+        if current.gang is None or not current.checkpoints:
+            return
+        first = self.world.nodes[current.gang.nodes[0]]
+        if first.connected and current.id in first.launchers:
+            tell_trail(self.world, current.checkpoints[-1].step, losses, job=job)
+
+    @invariant()
+    def no_drill_holds_what_a_job_could_use(self) -> None:
+        state = self.world.state
+        drills = [job for job in state.jobs.values() if job.drill is not None and not job.ended]
+        assert len(drills) <= self.world.policy.drills_max
+        held = {node for job in drills for node in job.reserved}
+        for job in state.jobs.values():
+            if job.drill is not None or job.ended or job.cancel is not None:
+                continue
+            fit = [name for name in (*state.idle, *held) if state.nodes[name].cordon is None]
+            idle = [name for name in fit if self.world.nodes[name].connected and not self.world.nodes[name].launchers]
+            able = {*idle, *(name for name in fit if name in held)}
+            if able & held:
+                assert whole(job, len(job.reserved) + len(able)) <= len(job.reserved), f"{job.name} waits for a drill"
+
+
+class GangMachine(DrillMachine):
+    """Two jobs on eight nodes that break in every way, and restore drills of one of them."""
+
+    def __init__(self) -> None:
+        super().__init__()
         self.generations: dict[str, int] = {}
         self.step = 0
         self.pinned: set[str] = set()
@@ -40,7 +100,7 @@ class GangMachine(RuleBasedStateMachine):
     @initialize()
     def start(self) -> None:
         self.world.add(*NODES)
-        self.world.submit(a_spec("a", least=2, most=3, retry=PATIENT))
+        self.world.submit(a_spec("a", least=2, most=3, retry=PATIENT, checkpoint=DAILY))
         self.world.submit(a_spec("b", least=1, most=2, retry=PATIENT))
 
     @rule(name=node)
@@ -117,6 +177,7 @@ class GangMachine(RuleBasedStateMachine):
 
     @rule(job=st.sampled_from(["a", "b"]), rotten=st.booleans())
     def checkpoint_is_refused(self, job: str, rotten: bool) -> None:
+        self.world.advance(0.001)  # a restore takes its time: nobody reads it back in the very instant it was ordered
         gang = self.world.job(job).gang
         if gang is None or not gang.restore_path:
             return
@@ -169,7 +230,7 @@ class GangMachine(RuleBasedStateMachine):
     def what_is_pinned_restored_or_last_stays_on_storage(self) -> None:
         for job in self.world.state.jobs.values():
             for each in job.checkpoints:
-                if each.doubts or each.passed:
+                if each.doubts or each.passed or each.failed_drill:
                     self.spoilt.add(each.path)
         removed = set(self.world.removed)
         assert not removed & self.pinned
@@ -214,6 +275,8 @@ class GangMachine(RuleBasedStateMachine):
         world.advance(1_500)
         for name in world.state.jobs:
             job = world.job(name)
+            if job.drill is not None:
+                continue
             assert not job.tasks, f"{name}: {job.tasks} come to no end"
             undone = [each.label for each in job.checkpoints if each.to_verify or each.state is CheckpointState.EXPIRED]
             assert not undone, f"{name}: nobody sees to {undone}"

@@ -24,7 +24,7 @@ from evertrain.launcher.policy import LauncherPolicy
 from evertrain.launcher.processes import signal_process
 from evertrain.launcher.slots import ProgressSlots
 
-NO_FAILURE: Final = frozenset({0, int(WorkerExit.YIELDED)})
+NO_FAILURE: Final = frozenset({0, int(WorkerExit.YIELDED), int(WorkerExit.DRILLED)})
 ENDED: Final = frozenset({GroupState.SUCCEEDED, GroupState.YIELDED, GroupState.FAILED, GroupState.STOPPED})
 
 log = logging.getLogger(__name__)

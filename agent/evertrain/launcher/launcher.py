@@ -195,6 +195,9 @@ class Launcher:
             return
         _tell_refusal(self._notices, group, progress.place)
         self._beside.group_changed(group.state)
+        self._group_moved()
+
+    def _group_moved(self) -> None:
         self._turn.set()
         self._announcer.edge()
         self._watch_idle()
@@ -221,9 +224,7 @@ class Launcher:
                 broken = group.state is GroupState.FAILED or reforms
                 grace_s = self._launch.spec.stop_grace_s
                 await group.end(min(grace_s, self._policy.broken_grace_s) if broken else grace_s)
-                self._turn.set()
-                self._announcer.edge()
-                self._watch_idle()
+                self._group_moved()
             return True
         match desired:
             case Desired.STOP:
@@ -281,9 +282,7 @@ class Launcher:
         self._group = group
         self._progress.mark(forked=True)
         self._child_died()  # signals were not looked at while the pids of the workers were not known
-        self._turn.set()
-        self._announcer.edge()
-        self._watch_idle()
+        self._group_moved()
 
     def _known(self) -> set[int]:
         return self._nursery.pids | (self._group.pids if self._group is not None else set())
@@ -300,6 +299,7 @@ class Launcher:
             master_port=self._nursery.port,
             probe_port=self._probe.port,
             notices=self._notices.all(),
+            trails=self._notices.trails,
         )
         return base if self._group is None else self._beside.masked(_with_group(base, self._group, self._progress))
 

@@ -19,12 +19,14 @@ from evertrain.contract.beacon import (
     PhaseChanged,
     Progress,
     Restored,
+    Trail,
     WorkerReport,
 )
-from evertrain.contract.launch import CheckpointNotice, GangPlace, RunNote, StartPhases
+from evertrain.contract.launch import CheckpointNotice, GangPlace, RunNote, StartPhases, TrailNotice
 
 NOTICES_MAX: Final = 16
 NOTES_MAX: Final = 8
+TRAILS_MAX: Final = 4
 
 
 @dataclass(slots=True, kw_only=True)
@@ -104,7 +106,7 @@ class GangProgress:
         if forked:
             self.phases = replace(self.phases, forked_s=now_s)
 
-    def take(self, rank: int, report: WorkerReport) -> CheckpointNotice | None:
+    def take(self, rank: int, report: WorkerReport) -> CheckpointNotice | TrailNotice | None:
         """Note what ``rank`` says; the notice that the coordinator must get of it, if any."""
         told = self._told.setdefault(rank, _Told())
         match report:
@@ -127,14 +129,18 @@ class GangProgress:
                 if not self.phases.restored_s and all(each.restored is not None for each in self._told.values()):
                     self.phases = replace(self.phases, restored_s=self._elapsed_s())
             case Noted(what=what, departs=departs):
-                note = RunNote(what=what[:NOTE_CHARS_MAX], departs=departs)
-                if note not in self.notes:  # every rank may say it
-                    self.notes = (*self.notes, note)[:NOTES_MAX]
+                self._note(RunNote(what=what[:NOTE_CHARS_MAX], departs=departs))
             case CheckpointWriting() | CheckpointCommitted() | CheckpointFailed() | CheckpointRefused():
                 return notice_of(report, self.generation)
+            case Trail(step=step, points=points, restore_s=restore_s):
+                return TrailNotice(generation=self.generation, step=step, points=points, restore_s=restore_s)
             case _:
                 assert_never(report)
         return None
+
+    def _note(self, note: RunNote) -> None:
+        if note not in self.notes:  # every rank may say it
+            self.notes = (*self.notes, note)[:NOTES_MAX]
 
 
 def notice_of(
@@ -179,9 +185,15 @@ class Notices:
 
     def __init__(self) -> None:
         self._kept: deque[CheckpointNotice] = deque(maxlen=NOTICES_MAX)
+        self._trails: dict[tuple[int, int], TrailNotice] = {}
 
-    def add(self, notice: CheckpointNotice) -> None:
+    def add(self, notice: CheckpointNotice | TrailNotice) -> None:
         """Keep one more; the oldest goes. Of saves under way only the newest is news, and only until it is over."""
+        if isinstance(notice, TrailNotice):
+            self._trails[notice.generation, notice.step] = notice
+            for old in list(self._trails)[:-TRAILS_MAX]:
+                del self._trails[old]
+            return
         writing = self._kept.pop() if self._kept and self._kept[-1].kind == "writing" else None
         self._kept.append(notice)
         if writing is not None and notice.kind != "writing" and notice.step < writing.step:
@@ -194,3 +206,8 @@ class Notices:
     def all(self) -> tuple[CheckpointNotice, ...]:
         """Oldest first."""
         return tuple(self._kept)
+
+    @property
+    def trails(self) -> tuple[TrailNotice, ...]:
+        """Of the last checkpoints, oldest first."""
+        return tuple(self._trails.values())

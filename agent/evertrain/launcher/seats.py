@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from evertrain.contract import environ
+from evertrain.contract.jobspec import JobSpec
 from evertrain.contract.launch import GangPlace, LaunchFile
 
 ROLE: Final = "default"
@@ -26,6 +27,8 @@ _ABSENT_HAS_A_MEANING: Final = (
     environ.COPIES,
     environ.COPIES_TO,
     environ.COPY_EVERY,
+    environ.TRAIL_STEPS,
+    environ.DRILL_STEPS,
 )
 
 
@@ -89,6 +92,12 @@ def job_environ(launch: LaunchFile, *, inherited: Mapping[str, str], beacon: str
     }
     if progress:
         result[environ.PROGRESS] = progress
+    return result | _training_environ(spec)
+
+
+def _training_environ(spec: JobSpec) -> dict[str, str]:
+    """What the trainer library is told of the specification."""
+    result: dict[str, str] = {}
     if spec.checkpoint.dir:
         result[environ.CHECKPOINT_DIR] = spec.checkpoint.dir
     if spec.checkpoint.auto:
@@ -103,6 +112,10 @@ def job_environ(launch: LaunchFile, *, inherited: Mapping[str, str], beacon: str
         result[environ.COPY_EVERY] = "auto"
     elif spec.checkpoint.memory_every_steps:
         result[environ.COPY_EVERY] = str(spec.checkpoint.memory_every_steps)
+    if spec.checkpoint.drill.steps:
+        result[environ.TRAIL_STEPS] = str(spec.checkpoint.drill.steps)
+    if spec.drill_steps:
+        result[environ.DRILL_STEPS] = str(spec.drill_steps)
     return result
 
 

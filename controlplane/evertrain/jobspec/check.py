@@ -15,6 +15,7 @@ from typing import Final, TypeVar
 from evertrain.contract import environ
 from evertrain.contract.adapter import STEP, CheckpointAdapter, faults
 from evertrain.contract.jobspec import JobSpec
+from evertrain.contract.trail import STEPS_MAX
 from evertrain.contract.wire import to_dict
 from evertrain.jobspec.problem import FieldPath, Problem, Severity
 from evertrain.jobspec.secrets import looks_secret, value_looks_secret
@@ -39,6 +40,8 @@ EVERY_MAX_S: Final = 7 * 86400.0
 EXPOSED_MAX_S: Final = 30 * 86400.0
 SETTLE_MAX_S: Final = 3600.0
 REQUIRED_MAX: Final = 1024
+DRILL_EVERY_MIN_S: Final = 60.0
+DRILL_EVERY_MAX_S: Final = 30 * 86400.0
 KEEP_MIN: Final = 2
 """The newest may turn out damaged, or be the word of a writer that has been fenced off."""
 KEEP_MAX: Final = 1000
@@ -196,6 +199,7 @@ def _checkpoint(spec: JobSpec) -> Iterator[Problem]:
     yield from _within(("checkpoint", "keep_every_steps"), wanted.keep_every_steps, 0, EVERY_STEPS_MAX)
     yield from _within(("checkpoint", "keep_proven"), wanted.keep_proven, 0, KEEP_MAX)
     yield from _within(("checkpoint", "exposed_max"), wanted.exposed_max_s, 0.0, EXPOSED_MAX_S, duration_text)
+    yield from _drill(spec)
     if (wanted.every_steps > 0 or wanted.auto) and not wanted.dir:
         yield _error(("checkpoint", "every_steps"), "there is no folder to save in: give checkpoint.dir")
     if wanted.adapter is not None:
@@ -266,6 +270,21 @@ def _copies(spec: JobSpec) -> Iterator[Problem]:
         yield _error(("checkpoint", "peer_copies"), text)
     if wanted.peer_copies and spec.nodes.max == 1:
         yield _warning(("checkpoint", "peer_copies"), "a gang of one node has no other node to keep its copies")
+
+
+def _drill(spec: JobSpec) -> Iterator[Problem]:
+    path, wanted = ("checkpoint", "drill"), spec.checkpoint.drill
+    if wanted.every_s:
+        yield from _within((*path, "every"), wanted.every_s, DRILL_EVERY_MIN_S, DRILL_EVERY_MAX_S, duration_text)
+        if not spec.checkpoint.dir:
+            yield _error((*path, "every"), "there are no checkpoints to drill: give checkpoint.dir")
+        if not wanted.steps:
+            yield _error((*path, "steps"), "a drill trains at least one step")
+    yield from _within((*path, "steps"), wanted.steps, 0, STEPS_MAX)
+    yield from _within((*path, "tolerance"), wanted.tolerance, 0.0, 1.0)
+    yield from _within((*path, "nodes"), wanted.nodes, 0, NODES_MAX)
+    if spec.drill_steps:
+        yield _error(("drill_steps",), "is set by the coordinator alone: ask for a drill with `ctl checkpoints drill`")
 
 
 def _durations(spec: JobSpec) -> Iterator[Problem]:

@@ -23,6 +23,7 @@ def dump(spec: JobSpec, *, hide_secrets: bool = False) -> str:
     fields["checkpoint"] = _checkpoint(spec)
     microbatches = fields.pop("reproducible_microbatches")
     fields["reproducible"] = {"microbatches": microbatches} if microbatches else False
+    del fields["drill_steps"]
     if hide_secrets:
         fields["env"] = hidden(spec.env)
     kept = {name: value for name, value in fields.items() if value not in ("", [], {})}
@@ -44,6 +45,12 @@ def _checkpoint(spec: JobSpec) -> dict[str, Any]:
         "memory_every_steps": "auto" if wanted.memory_auto else wanted.memory_every_steps,
         "peer_copies": wanted.peer_copies,
         "adapter": {} if wanted.adapter is None else _adapter(wanted.adapter),
+        "drill": {
+            "every": duration_text(wanted.drill.every_s),
+            "steps": wanted.drill.steps,
+            "tolerance": wanted.drill.tolerance,
+            "nodes": wanted.drill.nodes or "auto",
+        },
     }
 
 

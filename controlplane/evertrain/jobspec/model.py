@@ -21,6 +21,7 @@ from evertrain.jobspec.document import Scalar
 from evertrain.jobspec.units import UnitError, parse_duration, parse_size
 
 _WHOLE_NUMBER: Final = re.compile(r"-?(0|[1-9][0-9]{0,17})")
+_NUMBER: Final = re.compile(r"-?(0|[1-9][0-9]{0,17})(\.[0-9]{1,18})?(e-?[0-9]{1,2})?")
 AUTO: Final = -1
 """What ``every_steps: auto`` reads as; no number of steps is."""
 _DEFAULT: Final = contract.JobSpec(name="")
@@ -62,6 +63,17 @@ def _whole_number(value: object) -> int:
 
 def _steps(value: object) -> int:
     return AUTO if isinstance(value, Scalar) and value.text == "auto" and not value.quoted else _whole_number(value)
+
+
+def _nodes_or_auto(value: object) -> int:
+    return 0 if isinstance(value, Scalar) and value.text == "auto" and not value.quoted else _whole_number(value)
+
+
+def _number(value: object) -> float:
+    scalar = _scalar(value, "a number")
+    if scalar.quoted or not _NUMBER.fullmatch(scalar.text):
+        raise _wrong(f"expected a number such as 0.001, got {scalar.text[:40]!r}")
+    return float(scalar.text)
 
 
 def _truth(value: object) -> bool:
@@ -109,6 +121,8 @@ Text: TypeAlias = Annotated[str, BeforeValidator(_text)]
 EnvText: TypeAlias = Annotated[str, BeforeValidator(_env_text)]
 WholeNumber: TypeAlias = Annotated[int, BeforeValidator(_whole_number)]
 Steps: TypeAlias = Annotated[int, BeforeValidator(_steps)]
+NodesOrAuto: TypeAlias = Annotated[int, BeforeValidator(_nodes_or_auto)]
+Number: TypeAlias = Annotated[float, BeforeValidator(_number)]
 Truth: TypeAlias = Annotated[bool, BeforeValidator(_truth)]
 Size: TypeAlias = Annotated[int, BeforeValidator(_unit(parse_size, "a size such as 64MiB"))]
 Duration: TypeAlias = Annotated[float, BeforeValidator(_unit(parse_duration, "a duration such as 10s"))]
@@ -169,6 +183,19 @@ class AdapterModel(_Fields):
         )
 
 
+class DrillModel(_Fields):
+    """``checkpoint.drill``."""
+
+    every: Duration = _DEFAULT.checkpoint.drill.every_s
+    steps: WholeNumber = _DEFAULT.checkpoint.drill.steps
+    tolerance: Number = _DEFAULT.checkpoint.drill.tolerance
+    nodes: NodesOrAuto = _DEFAULT.checkpoint.drill.nodes
+
+    def to_contract(self) -> contract.DrillPolicy:
+        """The same in the form that every component carries."""
+        return contract.DrillPolicy(every_s=self.every, steps=self.steps, tolerance=self.tolerance, nodes=self.nodes)
+
+
 class CheckpointModel(_Fields):
     """``checkpoint``."""
 
@@ -183,6 +210,7 @@ class CheckpointModel(_Fields):
     memory_every_steps: Steps = _DEFAULT.checkpoint.memory_every_steps
     peer_copies: Truth = _DEFAULT.checkpoint.peer_copies
     adapter: AdapterModel | None = None
+    drill: DrillModel = DrillModel.model_construct()
 
     @model_validator(mode="before")
     @classmethod
@@ -208,6 +236,7 @@ class CheckpointModel(_Fields):
             memory_auto=self.memory_every_steps == AUTO,
             peer_copies=self.peer_copies,
             adapter=None if self.adapter is None else self.adapter.to_contract(),
+            drill=self.drill.to_contract(),
         )
 
 

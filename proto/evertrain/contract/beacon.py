@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from evertrain.contract.trail import TrailPoint
+
 
 class Phase(StrEnum):
     """What a worker is doing, as far as it tells."""
@@ -135,6 +137,19 @@ class Noted:
     """From here on the run is another one than its specification promises."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trail:
+    """Loss and gradient norm of the steps after the checkpoint of ``step``, saved by this generation or restored by it.
+
+    Told by a few workers, and by those of a drill after each step: the latest counts.
+    """
+
+    step: int
+    points: tuple[TrailPoint, ...]
+    restore_s: float = 0.0
+    """Of a drill: how long the slowest of this node's workers took to restore. 0: nothing was restored."""
+
+
 WorkerReport = (
     Hello
     | PhaseChanged
@@ -145,6 +160,7 @@ WorkerReport = (
     | CheckpointRefused
     | Restored
     | Noted
+    | Trail
 )
 WORKER_REPORTS = (
     Hello,
@@ -156,6 +172,7 @@ WORKER_REPORTS = (
     CheckpointRefused,
     Restored,
     Noted,
+    Trail,
 )
 
 

@@ -18,3 +18,5 @@ class WorkerExit(IntEnum):
     """The checkpoint to restore from failed verification; the beacon named the shard."""
     CHECKPOINT_UNREADABLE = 85
     """The storage of the checkpoint to restore from could not be read: that says nothing about the checkpoint."""
+    DRILLED = 86
+    """The steps of a restore drill are done; not a failure."""

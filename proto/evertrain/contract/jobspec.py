@@ -22,6 +22,20 @@ class NodeRange:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DrillPolicy:
+    """How checkpoints are proven by restoring them elsewhere."""
+
+    every_s: float = 0.0
+    """A restore drill is due when so long has passed since the last one. 0: only when an operator asks."""
+    steps: int = 3
+    """Steps after each checkpoint that are noted, and that a drill trains. 0: nothing is noted."""
+    tolerance: float = 0.001
+    """Relative deviation of loss and gradient norm up to which they count as the same. 0: bit by bit."""
+    nodes: int = 0
+    """Nodes a drill takes. 0: fewer than the job had, as its size allows."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointPolicy:
     """Where and how often state is saved."""
 
@@ -51,6 +65,7 @@ class CheckpointPolicy:
     """Copies in memory are kept on another node, too, and so outlive their own."""
     adapter: CheckpointAdapter | None = None
     """The script writes its checkpoints by itself, without the trainer library, and so without ``dir``."""
+    drill: DrillPolicy = DrillPolicy()
 
     @property
     def copies(self) -> bool:
@@ -111,6 +126,8 @@ class JobSpec:
     """Time between SIGTERM and SIGKILL when workers are stopped."""
     prepare_timeout_s: float = 120.0
     """How long a node may take to import torch and the preloads."""
+    drill_steps: int = 0
+    """Of a restore drill, which the coordinator derives from a job: how many steps it trains. 0: this is a job."""
 
     @property
     def nodes_most(self) -> int:

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from evertrain.contract.jobspec import JobSpec
+from evertrain.contract.trail import TrailPoint
 
 
 class Desired(StrEnum):
@@ -153,6 +154,17 @@ class RunNote:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TrailNotice:
+    """What a generation's workers did after the checkpoint of ``step``: the last word of it."""
+
+    generation: int
+    step: int
+    points: tuple[TrailPoint, ...] = ()
+    restore_s: float = 0.0
+    """Of a drill."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StartPhases:
     """Where the seconds of the present generation's start went on this node, each since the order arrived.
 
@@ -205,6 +217,8 @@ class LauncherStatus:
     """What the present generation was restored to on this node."""
     restored_from: str = ""
     """The :class:`~evertrain.contract.beacon.Tier` it came from. Empty: nothing was restored yet."""
+    trails: tuple[TrailNotice, ...] = ()
+    """The last 4; as with the notices."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

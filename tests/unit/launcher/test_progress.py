@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
-from evertrain.contract.beacon import CheckpointCommitted, CheckpointWriting, Noted, Phase, PhaseChanged, Progress
-from evertrain.contract.launch import CheckpointNotice, GangPlace
-from evertrain.launcher.progress import NOTICES_MAX, GangProgress, Notices
+from evertrain.contract.beacon import (
+    CheckpointCommitted,
+    CheckpointWriting,
+    Noted,
+    Phase,
+    PhaseChanged,
+    Progress,
+    Trail,
+)
+from evertrain.contract.launch import CheckpointNotice, GangPlace, TrailNotice
+from evertrain.contract.trail import TrailPoint
+from evertrain.launcher.progress import NOTICES_MAX, TRAILS_MAX, GangProgress, Notices
 
 PLACE = GangPlace(group_rank=0, group_world_size=1, rank_first=0, world_size=1, master_addr="h", master_port=5)
 
@@ -59,5 +68,19 @@ def test_a_commit_says_whether_it_can_be_resharded_and_how_often_saves_are_made(
         step=5, path="/c", digest="d", bytes_total=1, world_size=1, save_s=0.1, reshardable=False, every_steps=7
     )
     notice = progress.take(0, committed)
-    assert notice is not None
+    assert isinstance(notice, CheckpointNotice)
     assert (notice.kind, notice.fixed_size, notice.every_steps) == ("committed", True, 7)
+
+
+def test_the_latest_word_of_a_trail_counts_and_only_the_last_trails_are_told() -> None:
+    progress, notices = GangProgress(generation=3, place=PLACE, nproc=1, elapsed_s=lambda: 1.0), Notices()
+    point = TrailPoint(step=11, loss=0.5)
+    for trail in (Trail(step=10, points=(), restore_s=2.0), Trail(step=10, points=(point,), restore_s=2.0)):
+        notice = progress.take(0, trail)
+        assert notice is not None
+        notices.add(notice)
+    assert notices.trails == (TrailNotice(generation=3, step=10, points=(point,), restore_s=2.0),)
+    assert notices.all() == ()
+    for step in range(20, 20 + TRAILS_MAX):
+        notices.add(TrailNotice(generation=3, step=step))
+    assert [each.step for each in notices.trails] == list(range(20, 20 + TRAILS_MAX))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,8 +13,9 @@ import torch
 from torch import nn
 
 from evertrain import trainer
-from evertrain.contract.beacon import CheckpointCommitted, CheckpointFailed, Wish
+from evertrain.contract.beacon import CheckpointCommitted, CheckpointFailed, Trail, Wish
 from evertrain.contract.exits import WorkerExit
+from evertrain.contract.trail import TrailPoint
 from evertrain.trainer.peers import GroupMissing
 from evertrain.trainer.plain import NotPlain
 from evertrain.trainer.session import Session
@@ -180,3 +182,54 @@ def test_all_parts_come_back(tmp_path: Path) -> None:
         assert job.generation == 1
     for name, part in second.items():
         assert str(part.state_dict()) == str(first[name].state_dict()), name
+
+
+def test_steps_after_a_checkpoint_are_told_when_they_are_complete(tmp_path: Path, launcher: BeaconListener) -> None:
+    with Session(_settings(tmp_path, beacon=str(launcher.path), trail_steps=2)) as job:
+        model, loss = nn.Linear(1, 1), torch.zeros(1)
+        job.state(model=model, optimizer=None).restore()
+        for step in range(9, 13):
+            _change(model)
+            loss.fill_(step)  # a script may reuse its tensors: what is kept is what they held
+            job.step_done(step, loss=loss, grad_norm=math.nan if step == 12 else 0.25)
+    told = [report for report in launcher.accept().read_all() if isinstance(report, Trail)]
+    points = (
+        TrailPoint(step=11, loss=11.0, grad_norm=0.25),
+        TrailPoint(step=12, loss=12.0, grad_norm=math.inf),
+    )
+    assert told == [Trail(step=10, points=points)]
+
+
+def test_a_drill_restores_trains_its_steps_saves_nothing_and_leaves(tmp_path: Path, launcher: BeaconListener) -> None:
+    def script(settings: Settings, steps: int) -> None:
+        with Session(settings) as job:
+            model = nn.Linear(1, 1)
+            for step in range(job.state(model=model, optimizer=None).restore(), steps):
+                _change(model)
+                job.step_done(step + 1, loss=step, save=step > 10)
+
+    script(_settings(tmp_path), 10)
+    (saved,) = (tmp_path / "ck").iterdir()
+    drill = Settings(beacon=str(launcher.path), restore_path=str(saved), drill_steps=2, trail_steps=2)
+    with pytest.raises(SystemExit) as caught:
+        script(drill, 100)
+    assert caught.value.code == WorkerExit.DRILLED
+    assert [path.name for path in (tmp_path / "ck").iterdir()] == [saved.name]
+    told = [report for report in launcher.accept().read_all() if isinstance(report, Trail)]
+    assert [(each.step, [point.loss for point in each.points]) for each in told] == [
+        (10, []),
+        (10, [10.0]),
+        (10, [10.0, 11.0]),
+    ]
+    assert all(each.restore_s > 0 for each in told)
+
+
+def test_a_loss_that_is_a_mean_over_several_steps_is_not_compared(tmp_path: Path, launcher: BeaconListener) -> None:
+    with Session(_settings(tmp_path, beacon=str(launcher.path), trail_steps=1)) as job:
+        model = nn.Linear(1, 1)
+        job.state(model=model, optimizer=None).restore()
+        for step in (10, 11):
+            _change(model)
+            job.step_done(step, loss=3.0, comparable=False)
+    (told,) = [report for report in launcher.accept().read_all() if isinstance(report, Trail)]
+    assert told.points == (TrailPoint(step=11),)

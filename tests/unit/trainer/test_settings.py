@@ -57,3 +57,10 @@ def test_copies_in_memory_may_be_as_often_as_is_best() -> None:
 def test_a_number_that_is_none_is_refused_by_name(name: str, value: str) -> None:
     with pytest.raises(BadEnvironment, match=name):
         Settings.from_environ({name: value})
+
+
+def test_a_drill_has_nowhere_to_save_whatever_launcher_and_script_say() -> None:
+    env = {environ.BEACON: "/b", environ.JOB_ID: "a.drill.1", environ.CHECKPOINT_DIR: "/ck", environ.DRILL_STEPS: "3"}
+    settings = Settings.from_environ(env, checkpoint_dir="mine")
+    assert settings.checkpoint_root == ""
+    assert (settings.drill_steps, settings.trail_steps) == (3, 3)

@@ -101,14 +101,21 @@ class Run:
             self._rng.put_back()  # saved between two passes: the next one draws as it would have
             position.epoch, position.batches = position.epoch + 1, 0
 
-    def step_done(self, *, loss: SupportsFloat | None = None, tokens: int = 0, save: bool = False) -> None:
+    def step_done(
+        self,
+        *,
+        loss: SupportsFloat | None = None,
+        grad_norm: SupportsFloat | None = None,
+        tokens: int = 0,
+        save: bool = False,
+    ) -> None:
         """Tell that a batch was trained on; the last of its accumulation makes a step, at which a save may happen.
 
         Called by all ranks for every batch. The rest is as for ``job.step_done``.
         """
         if self._accelerator.sync_gradients:
             self.step += 1
-            self._job.step_done(self.step, loss=loss, tokens=tokens, save=save)
+            self._job.step_done(self.step, loss=loss, grad_norm=grad_norm, tokens=tokens, save=save)
 
 
 class _Position:

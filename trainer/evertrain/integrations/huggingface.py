@@ -168,6 +168,11 @@ class _Boundary(TrainerCallback):
         self._untold_step = 0
         self._save = False
         self._loss: float | None = None
+        self._norm: float | None = None
+        """Of the step that is told next, if it was logged."""
+        self._logged_step = 0
+        self._comparable = False
+        """The loss is of the step that is told next alone."""
         self._tokens_told = 0
 
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, _: TrainerControl, **made: Any) -> None:
@@ -175,7 +180,7 @@ class _Boundary(TrainerCallback):
         # Whoever makes a schedule sets the optimizer's learning rates to those of its beginning.
         for group, options in zip(made["optimizer"].param_groups, self._groups, strict=False):
             group.update(options)
-        self._tokens_told = state.num_input_tokens_seen
+        self._tokens_told, self._logged_step = state.num_input_tokens_seen, state.global_step
 
     def on_step_begin(self, args: TrainingArguments, state: TrainerState, _: TrainerControl, **__: Any) -> None:
         self._rng.put_back()
@@ -198,7 +203,10 @@ class _Boundary(TrainerCallback):
         peers = self._state.peers
         mine = json.loads(json.dumps(state.log_history[-1], default=float)) if peers.rank == 0 else None
         state.log_history[-1] = peers.share(mine)
-        self._loss = (logs or {}).get("loss", self._loss)
+        if logs and "loss" in logs:
+            self._loss, self._norm = logs["loss"], logs.get("grad_norm")
+            self._comparable = state.global_step == self._logged_step + 1  # else it is a mean over several steps
+            self._logged_step = state.global_step
 
     def _take_wish(self, control: TrainerControl) -> TrainerControl:
         """A save that the Trainer wants becomes ours."""
@@ -212,7 +220,10 @@ class _Boundary(TrainerCallback):
         step, self._untold_step = self._untold_step, 0
         save, self._save = self._save, False
         tokens, self._tokens_told = int(state.num_input_tokens_seen) - self._tokens_told, state.num_input_tokens_seen
-        self._job.step_done(step, loss=self._loss, tokens=tokens, save=save)
+        self._job.step_done(
+            step, loss=self._loss, grad_norm=self._norm, comparable=self._comparable, tokens=tokens, save=save
+        )
+        self._norm, self._comparable = None, False
 
 
 @contextmanager

@@ -22,6 +22,7 @@ from evertrain.trainer.place import process_groups
 from evertrain.trainer.reporter import Reporter
 from evertrain.trainer.schedule import Schedule
 from evertrain.trainer.settings import Settings
+from evertrain.trainer.trail import Trails, drill_step
 
 if TYPE_CHECKING:
     from evertrain.trainer.data.accumulation import Accumulation
@@ -66,6 +67,7 @@ class Session:
         self._step = 0
         self._tokens = 0
         self._schedule = Schedule(every_steps=0, every_s=0.0, auto_mtbf_s=0.0, copy_every_steps=0)
+        self._trails = Trails(steps=settings.trail_steps, report=self._reporter.report if settings.witness else None)
         self._failed = False
         """A save failed, and the other ranks do not know yet."""
         self._refused_to_yield = False
@@ -186,25 +188,38 @@ class Session:
         self._state = state.JobState(declared, settings=self._settings, reporter=self._reporter, clock=self._clock)
         return self._state
 
-    def step_done(self, step: int, *, loss: SupportsFloat | None = None, tokens: int = 0, save: bool = False) -> None:
+    def step_done(
+        self,
+        step: int,
+        *,
+        loss: SupportsFloat | None = None,
+        grad_norm: SupportsFloat | None = None,
+        comparable: bool = True,
+        tokens: int = 0,
+        save: bool = False,
+    ) -> None:
         """Tell that ``step`` steps of the whole job are complete: a boundary, at which a save or a yield may happen.
 
-        All ranks call it at the same steps. ``loss`` may be a tensor; it is
-        read only now and then. ``tokens`` are those of this step, over all
-        ranks. ``save`` asks for a checkpoint now, and must be equal on all
-        ranks. If the launcher asked for it, this saves and then ends the
-        worker with ``SystemExit`` (``WorkerExit.YIELDED``).
+        All ranks call it at the same steps. ``loss``, this rank's or all ranks', and ``grad_norm``, all ranks', may be
+        tensors, read only now and then. A restore drill compares those of the steps after a checkpoint, the loss if it
+        is ``comparable``: no mean over several steps. ``tokens`` are those of this step, over all ranks. ``save`` asks
+        for a checkpoint now, equal on all ranks. If the launcher asked for it, this saves and then ends the worker with
+        ``SystemExit`` (``WorkerExit.YIELDED``), a drill does so after its steps (``DRILLED``) and saves nothing.
         """
         if self._cadence is None:
             self._cadence = self._begin(step)
         previous, self._step = self._step, step
         self._tokens += tokens
+        self._trails.note(step, loss if comparable else None, grad_norm)
         wanted = self._reporter.progress(step, loss, self._tokens).save_and_yield
         state = self._state
+        if drill_step(state, self._trails, steps=self._settings.drill_steps):
+            return
         if state is None or not state.plan.root:
             if wanted or save:
                 self._tell_nothing_to_save(step)
             return
+        self._trails.settle(state.peers)
         failed = state.settle()
         blocked_s, seal_s = state.cost_s
         self._schedule.learn(blocked_s=blocked_s, persist_s=state.persist_s)
@@ -235,6 +250,7 @@ class Session:
             schedule.failed(step)
         else:
             schedule.saved(step, self._clock())
+            self._trails.begin(step)
             if leaving:
                 self._reporter.progress_now()
                 state.close(wait=True)
@@ -252,6 +268,7 @@ class Session:
             self._state.open()  # for a script that saves but never restores
             self._tokens = self._state.tokens
             self._schedule = self._state.plan.schedule()
+            self._trails.begin_drill(self._state, steps=self._settings.drill_steps)
         return Cadence(step=self._step, now=self._clock())
 
     def _agreed(self, state: JobState, cadence: Cadence, wanted: bool, *, failed: bool) -> bool:

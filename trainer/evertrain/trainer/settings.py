@@ -46,6 +46,10 @@ class Settings:
     copy_auto: bool = False
     """Copy as often as costs and failures make best."""
     checkpoint_keep: int = 3
+    trail_steps: int = 0
+    """Steps after each checkpoint of which loss and gradient norm are told; 0: none."""
+    drill_steps: int = 0
+    """This is a restore drill of so many steps: nothing may be saved, wherever the script wants it; 0: it is none."""
     copies: str = ""
     """Folder in shared memory, which outlives this worker."""
     restore_memory_since: int = 0
@@ -63,6 +67,7 @@ class Settings:
         """
         automatic = env.get(environ.CHECKPOINT_EVERY, "") == AUTO
         copied = env.get(environ.COPY_EVERY, "") == AUTO
+        drill_steps = _int(env, environ.DRILL_STEPS, 0)
         return cls(
             beacon=env.get(environ.BEACON, ""),
             progress=env.get(environ.PROGRESS, ""),
@@ -72,16 +77,18 @@ class Settings:
             local_rank=_int(env, "LOCAL_RANK", 0),
             group_rank=_int(env, "GROUP_RANK", 0),
             world_size=_int(env, "WORLD_SIZE", 1, least=1),
-            checkpoint_dir=env.get(environ.CHECKPOINT_DIR, "") or checkpoint_dir,
+            checkpoint_dir="" if drill_steps else env.get(environ.CHECKPOINT_DIR, "") or checkpoint_dir,
             checkpoint_every_steps=0 if automatic else _int(env, environ.CHECKPOINT_EVERY, 0),
             checkpoint_auto=automatic,
             checkpoint_every_s=_float(env, environ.CHECKPOINT_EVERY_S),
             mtbf_s=_float(env, environ.MTBF_S),
             copy_every_steps=0 if copied else _int(env, environ.COPY_EVERY, 0),
             copy_auto=copied,
+            trail_steps=drill_steps or _int(env, environ.TRAIL_STEPS, 0),
+            drill_steps=drill_steps,
             copies=env.get(environ.COPIES, ""),
             checkpoint_keep=_int(env, environ.CHECKPOINT_KEEP, 3, least=1),
-            restore_memory_since=_int(env, environ.RESTORE_MEMORY, 0),
+            restore_memory_since=0 if drill_steps else _int(env, environ.RESTORE_MEMORY, 0),
             microbatches=_int(env, environ.REPRODUCIBLE, 0),
             restore_path=env.get(environ.RESTORE, ""),
             restore_digest=env.get(environ.RESTORE_DIGEST, ""),

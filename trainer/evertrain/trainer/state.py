@@ -24,6 +24,7 @@ from evertrain.contract.beacon import (
     Phase,
     PhaseChanged,
     Restored,
+    Trail,
 )
 from evertrain.contract.exits import WorkerExit
 from evertrain.trainer import promise, rng
@@ -70,6 +71,8 @@ class JobState:
         self._restored_step: int | None = None
         self._seed = 0
         self._parent = Candidate(path="")
+        self.restore_s = 0.0
+        """How long the restore took on this rank; 0: nothing was restored."""
         self.persist_s = 0.0
         """How long the last save took until it was committed."""
         self._warned: set[str] = set()
@@ -124,10 +127,12 @@ class JobState:
         if resumed is not None:
             self.step, self.tokens, self._seed = resumed.step, resumed.tokens, resumed.seed
             self._restored_step, self._parent = resumed.step, resumed.parent
-            took_s = self._clock() - began
+            self.restore_s = took_s = self._clock() - began
             self._reporter.report(Restored(step=resumed.step, path=resumed.where, restore_s=took_s, tier=resumed.tier))
             for what in promise.departures_of(self._parts, since=resumed.step):
                 self._note(what, departs=True)
+            if self._settings.drill_steps and self._settings.witness:  # there may be no step left to train
+                self._reporter.report(Trail(step=resumed.step, points=(), restore_s=took_s))
         if self.plan.root:
             self._own_saves().warm()
         self._enter(Phase.TRAINING, self.step)

@@ -72,6 +72,8 @@ class Agenda:
 def _looks_around(state: State, name: JobName) -> bool:
     """Whether a decision about the job depends on nodes that it does not hold."""
     job = state.jobs[name]
+    if job.drill is not None or job.drills.due_since or job.drills.asked:
+        return True  # a drill takes what is idle, as long as nobody else wants it
     if job.wants_tasks:
         return True  # which nodes are free for one, and how many others run, may have changed
     if job.cancel is not None or job.ended:

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from evertrain.contract.task import TaskKind
+from evertrain.contract.trail import TrailPoint
+from evertrain.controlplane.core.drilled import DrillOutcome, DrillResult
 from evertrain.controlplane.core.ids import Generation, Instant, NodeName
 
 
@@ -90,6 +92,10 @@ class Checkpoint:
     """When a script's own was written, by the file system's clock: of those, the later one is newer. 0: not said."""
     left: bool = False
     """Of a job that has ended: nobody could read it back, and only an operator has it tried again."""
+    trail: tuple[TrailPoint, ...] = ()
+    """The steps after it as the generation that saved it did them; empty: not told."""
+    drilled: DrillResult | None = None
+    """What the last restore drill of it found."""
 
     @property
     def label(self) -> str:
@@ -109,7 +115,12 @@ class Checkpoint:
     @property
     def trusted(self) -> bool:
         """Whether it counts as something that the job can surely go back to."""
-        return self.state in TRUSTED and not self.passed and not self.doubts
+        return self.state in TRUSTED and not self.passed and not self.doubts and not self.failed_drill
+
+    @property
+    def failed_drill(self) -> bool:
+        """Whether training from it was found to be another one: it may be restored, and is not counted on."""
+        return self.drilled is not None and self.drilled.outcome is DrillOutcome.FAILED
 
     @property
     def evidence(self) -> bool:

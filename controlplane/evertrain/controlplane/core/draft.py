@@ -11,9 +11,15 @@ from immutables import Map
 from evertrain.contract.launch import LauncherState, LauncherStatus
 from evertrain.controlplane.core.agenda import Agenda
 from evertrain.controlplane.core.commands import Answer, Command, Decision, Refusal, Told, WakeAt
+from evertrain.controlplane.core.drilled import drill_name
 from evertrain.controlplane.core.ids import Generation, Instant, JobName, NodeName, Term
 from evertrain.controlplane.core.policy import Policy
 from evertrain.controlplane.core.state import Contact, Job, JobState, Node, Request, State, told_of
+
+
+def _claim(job: Job) -> tuple[JobState, bool, int, int]:
+    """What of a job says whether it could use more nodes, besides those that it holds."""
+    return (job.state, job.cancel is None, len(job.reserved), job.fixed_nodes)
 
 
 class Draft:
@@ -56,6 +62,10 @@ class Draft:
         self._state = self.state.with_job(job)
         self._jobs[job.name] = None
         self.agenda.add(job.name)
+        if job.drills.running:
+            self.agenda.add(drill_name(job.name))
+        if before is None or _claim(before) != _claim(job):
+            self.agenda.stir()  # a drill may have to give way, or may begin
         if (() if before is None else before.tasks) != job.tasks:
             self.agenda.stir()  # others may have waited for a node, or for their turn
         held = () if before is None else before.reserved

@@ -138,11 +138,15 @@ class CheckpointVerb(StrEnum):
     PIN = "pin"
     UNPIN = "unpin"
     EXPORT = "export"
+    DRILL = "drill"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointAsked:
-    """An operator wants something of a checkpoint; ``generation`` 0: of the only one that holds the step."""
+    """An operator wants something of a checkpoint; ``generation`` 0: of the only one that holds the step.
+
+    A drill of step 0 is one of the newest checkpoint that can be drilled.
+    """
 
     at: Instant
     request_id: str

@@ -14,6 +14,7 @@ from evertrain.contract.launch import GroupState, LauncherState
 from evertrain.controlplane.core.checkpoint import Rollback
 from evertrain.controlplane.core.damage import Damage, inspect
 from evertrain.controlplane.core.draft import Draft
+from evertrain.controlplane.core.drills import Verdict, conclude, disturbed, judged, refused
 from evertrain.controlplane.core.errands import hear
 from evertrain.controlplane.core.ids import Instant, JobName, NodeName, later
 from evertrain.controlplane.core.intake import attached, take_in
@@ -38,6 +39,8 @@ def decide_job(draft: Draft, name: JobName) -> None:
         pass
     elif job.cancel is not None:
         _cancelling(draft, job)
+    elif job.drill is not None:
+        _drill(draft, job)
     elif job.gang is None:
         _place(draft, job)
     else:
@@ -48,10 +51,13 @@ def decide_job(draft: Draft, name: JobName) -> None:
 # -- ending -----------------------------------------------------------------------
 
 
-def _end(draft: Draft, job: Job, state: JobState, reason: str) -> None:
+def _end(draft: Draft, job: Job, state: JobState, reason: str, verdict: Verdict | None = None) -> None:
+    """``verdict``: of a drill that came to one; without it a drill says nothing."""
     job = _close(draft, job, reason) if job.gang is not None else job
     draft.agenda.end_turn()
     draft.enter(replace(job, gang=None, reserved=()), state, reason)
+    if job.drill is not None:
+        conclude(draft, job, verdict or Verdict(reason=reason, crash=state is JobState.FAILED))
 
 
 def _cancelling(draft: Draft, job: Job) -> None:
@@ -66,6 +72,35 @@ def _cancelling(draft: Draft, job: Job) -> None:
         return
     away = f"; {some(held)} out of sight, stopped when seen again" if held else ""
     _end(draft, job, JobState.CANCELLED, f"cancelled by {job.cancel.by}{why}{away}")
+
+
+# -- a drill ----------------------------------------------------------------------
+
+
+def _drill(draft: Draft, job: Job) -> None:
+    """Bring a restore drill forward. It is not mended: what disturbs it ends it, and another one is tried later."""
+    verdict = disturbed(draft, job)
+    if verdict is None and job.gang is not None:
+        verdict = _ran(draft, job, job.gang)
+    if verdict is not None:
+        _end(draft, job, verdict.state, verdict.reason, verdict)
+    elif job.gang is None:
+        _place(draft, job)
+        placed = draft.job(job.name)
+        if placed.state is JobState.QUEUED:
+            _end(draft, placed, JobState.CANCELLED, placed.reason)
+
+
+def _ran(draft: Draft, job: Job, gang: Gang) -> Verdict | None:
+    """How a drill's workers ended; None while they run, or while it is not clear why they do not."""
+    damage = inspect(draft, job, gang)
+    if len(gang.finished) == len(gang.members):
+        return judged(draft, job)
+    if not damage.broken or (damage.echo and not _echo_is_over(draft, job, gang, damage)):
+        return None
+    if damage.code == WorkerExit.CHECKPOINT_REFUSED:
+        return refused(draft, job, damage.cause)
+    return Verdict(reason=damage.cause, crash=damage.own and not damage.lost)
 
 
 # -- without a gang ---------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-from evertrain.contract.launch import CheckpointNotice, GroupState, LauncherStatus, ProcessExit
+from evertrain.contract.launch import CheckpointNotice, GroupState, LauncherStatus, ProcessExit, TrailNotice
 from evertrain.controlplane.core.checkpoint import RESTORABLE, CheckpointState, Doubt
 from evertrain.controlplane.core.draft import Draft
 from evertrain.controlplane.core.errands import doubt
@@ -41,6 +41,9 @@ def take_in(draft: Draft, job: Job) -> Job:
                 job = _save_failed(draft, job, failed)
         if status.generation == gang.generation:
             job = _noted(draft, job, status)
+        for trail in status.trails:
+            if trail.generation == gang.generation:
+                job = _trail(job, trail)
     left = {node: status.group for node, status in seated.items() if status.generation == gang.generation}
     job = _leave(job, left)
     job = _exits(draft, job, news.values())
@@ -50,15 +53,37 @@ def take_in(draft: Draft, job: Job) -> Job:
 def _news(draft: Draft, job: Job) -> dict[NodeName, LauncherStatus]:
     """What the job's nodes have to say that belongs into its record: members in group rank order, then the others."""
     told = draft.statuses(job, draft.news(job))
-    found = {node: s for node, s in told if s.notices or s.notes or s.exits or s.group in LEFT}
+    found = {node: s for node, s in told if s.notices or s.notes or s.trails or s.exits or s.group in LEFT}
     seats = draft.state.musters[job.name].seats
     order = sorted(found, key=lambda node: (seats.get(node, len(seats)), natural(node)))
     return {node: found[node] for node in order}
 
 
+def _trail(job: Job, trail: TrailNotice) -> Job:
+    """The job with what its workers did after a checkpoint; a drill's own word is replaced by its later ones."""
+    if (drill := job.drill) is not None:
+        if drill.told and len(trail.points) <= len(drill.points):
+            return job
+        told = replace(drill, told=True, step=trail.step, restore_s=trail.restore_s, points=trail.points)
+        return replace(job, drill=told)
+    if not any(point.loss is not None or point.grad_norm is not None for point in trail.points):
+        return job
+    return replace(
+        job,
+        checkpoints=tuple(
+            replace(each, trail=trail.points)
+            if (each.step, each.generation) == (trail.step, trail.generation) and not each.trail
+            else each
+            for each in job.checkpoints
+        ),
+    )
+
+
 def _committed(draft: Draft, job: Job, gang: Gang, notice: CheckpointNotice) -> Job:
     if job.spec.checkpoint.adapter is not None:
         return _sealed(draft, job, gang, notice)
+    if job.drill is not None:
+        return job  # it has nowhere to save to; whatever its script did is nobody's checkpoint
     # A generation's saves come in the order of their steps; what is told once more may be forgotten already.
     if any(each.generation == notice.generation and each.step >= notice.step for each in job.checkpoints):
         return job
@@ -97,6 +122,8 @@ def _removed_by_the_trainer(job: Job, records_max: int) -> Job:
 
 
 def _refused(draft: Draft, job: Job, notice: CheckpointNotice, node: NodeName) -> Job:
+    if job.drill is not None:
+        return job  # what it says of the checkpoint is concluded with all else that it says
     gang, refused = job.gang, next((each for each in job.checkpoints if each.path == notice.path), None)
     if gang is None or refused is None or refused.state is CheckpointState.CORRUPT:
         return job
@@ -211,7 +238,7 @@ def _first_step(draft: Draft, job: Job) -> Job:
     if gang.restore_path and not from_copies(entry):
         checkpoints = tuple(
             replace(each, state=CheckpointState.PROVEN, doubts=())
-            if each.path == gang.restore_path and each.state in RESTORABLE
+            if each.path == gang.restore_path and each.state in RESTORABLE and not each.failed_drill
             else each
             for each in checkpoints
         )

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from evertrain.controlplane.core.drilled import drill_name
 from evertrain.controlplane.core.ids import JobName, NodeName
-from evertrain.controlplane.core.state import State
+from evertrain.controlplane.core.state import Job, State
 
 
 def check_invariants(state: State) -> None:
@@ -36,9 +37,25 @@ def check_invariants(state: State) -> None:
         assert not stray, f"{job.name}: tasks {stray} are about no checkpoint of it"
         if job.ended:
             assert not job.reserved, f"{job.name}: {job.state} and yet holds {job.reserved}"
+        _check_drills(state, job)
         generations = [entry.generation for entry in job.history]
         assert generations == sorted(set(generations)), f"{job.name}: generations {generations}"
     afresh = state.indexed()
     for index in ("holders", "idle", "cordoned", "names", "live", "lingering", "musters", "errands"):
         found, wanted = getattr(state, index), getattr(afresh, index)
         assert found == wanted, f"{index} says {found}, and the jobs, nodes and contacts {wanted}"
+
+
+def _check_drills(state: State, job: Job) -> None:
+    """A drill belongs to the job that says so, and nobody has two."""
+    if job.drill is not None and not job.ended:
+        parent = state.jobs[job.drill.job]
+        assert job.name == drill_name(parent.name), f"{job.name}: a drill of {parent.name} by another name"
+        assert parent.id == job.drill.job_id, f"{job.name}: a drill of a job that is no more"
+        assert parent.drills.running == job.drill.path, f"{job.name}: {parent.name} knows nothing of it"
+    if job.drills.running:
+        drill = state.jobs.get(drill_name(job.name))
+        assert drill is not None, f"{job.name}: its drill is missing"
+        assert not drill.ended, f"{job.name}: its drill has ended"
+        kept = [each.path for each in job.checkpoints]
+        assert job.drills.running in kept, f"{job.name}: a checkpoint is forgotten that is drilled"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from evertrain.contract.launch import CheckpointNotice
-from evertrain.controlplane.core import errands
+from evertrain.controlplane.core import drills, errands
 from evertrain.controlplane.core.checkpoint import Checkpoint, CheckpointState
 from evertrain.controlplane.core.draft import Draft
 from evertrain.controlplane.core.exposure import watch
@@ -60,7 +60,7 @@ def tend(draft: Draft, job: Job) -> Job:
     """Give up what nothing keeps, have agents do what is due, and look whether saves are in time."""
     if job.keeps:
         job = _bounded(draft, _expire(draft, job))
-        job = errands.give(draft, draft.put_job(job))
+        job = drills.begin(draft, errands.give(draft, draft.put_job(job)))
         _wake_for_evidence(draft, job)
     return job if job.ended else watch(draft, job)
 

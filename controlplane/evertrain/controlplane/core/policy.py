@@ -81,6 +81,19 @@ class Policy:
     """What was found damaged or was rolled back past stays so long after the end of its job."""
     notes_max: int = 64
     """Notes on the run a job's record remembers."""
+    drills_max: int = 2
+    """Restore drills at the same time in the whole cluster: they read storage as well."""
+    drill_s_min: float = 1800.0
+    """A drill has so long, as long as its bytes take at the pace of a task, and the job's ``prepare_timeout``."""
+    drill_crashes_max: int = 2
+    """Drills in a row whose own processes failed: one may be chance, then it is the checkpoint or the script."""
+    drill_pause_s_min: float = 60.0
+    drill_pause_s_max: float = 3600.0
+    """After drills that ended without a result: 1, 4, 16, 60 min."""
+    drill_tries_max: int = 8
+    """Of a drill that an operator asked for."""
+    drill_asked_s: float = 86_400.0
+    """An operator's wish for a drill lapses after this."""
     exports_kept: int = 8
     """Exports a job's record remembers."""
     node_mtbf_s: float = 154 * 86_400.0

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import assert_never
 
+from evertrain.controlplane.core import drills
 from evertrain.controlplane.core.checkpoint import Checkpoint, CheckpointState, Export, Pin, Rollback
 from evertrain.controlplane.core.commands import Refusal
 from evertrain.controlplane.core.draft import Draft
@@ -124,13 +125,25 @@ def _about_checkpoint(draft: Draft, event: CheckpointAsked | RollbackAsked) -> N
         draft.answer(event.request_id, event.job, Refusal.NOT_FOUND, f"no job named {event.job}; see `ctl jobs --all`")
         return
     try:
-        checkpoint = named(job, event.step, event.generation)
+        checkpoint = _named(job, event)
         if isinstance(event, RollbackAsked):
             _rollback(draft, job, checkpoint, event)
         else:
             _change(draft, job, checkpoint, event)
     except Unfit as err:
         draft.answer(event.request_id, event.job, Refusal.INVALID, str(err))
+
+
+def _named(job: Job, event: CheckpointAsked | RollbackAsked) -> Checkpoint:
+    """The checkpoint that is meant. Raises Unfit."""
+    if job.drill is not None:
+        raise Unfit(f"{job.name} is a restore drill; its checkpoint belongs to job {job.drill.job}: name that one")
+    if event.step or not isinstance(event, CheckpointAsked) or event.verb is not CheckpointVerb.DRILL:
+        return named(job, event.step, event.generation)
+    found = drills.candidate(job, fresh=False)
+    if found is None:
+        raise Unfit(f"job {job.name} has no verified checkpoint to drill; see `ctl checkpoints {job.name}`")
+    return found
 
 
 def _change(draft: Draft, job: Job, checkpoint: Checkpoint, event: CheckpointAsked) -> None:
@@ -156,15 +169,27 @@ def _asked(draft: Draft, job: Job, checkpoint: Checkpoint, event: CheckpointAske
             return _changed(job, checkpoint, replace(checkpoint, pin=pin))
         case CheckpointVerb.UNPIN:
             return _changed(job, checkpoint, replace(checkpoint, pin=None))
-        case CheckpointVerb.VERIFY | CheckpointVerb.EXPORT:
+        case CheckpointVerb.VERIFY | CheckpointVerb.EXPORT | CheckpointVerb.DRILL:
             if checkpoint.state is CheckpointState.CORRUPT:
                 raise Unfit(f"checkpoint {checkpoint.label} is corrupt: {checkpoint.note}")
             if not job.keeps:
                 raise Unfit(f"job {job.name} is of an older coordinator: its workers tend its checkpoints")
+    if event.verb is CheckpointVerb.DRILL:
+        return _with_drill(job, checkpoint, event)
     if event.verb is CheckpointVerb.VERIFY:
         wanted = replace(checkpoint, asked=True, left=False, tries=0, try_at=event.at, tried=())
         return _changed(job, checkpoint, wanted)
     return _with_export(draft, job, checkpoint, event)
+
+
+def _with_drill(job: Job, checkpoint: Checkpoint, event: CheckpointAsked) -> Job:
+    if job.spec.checkpoint.adapter is not None:
+        raise Unfit(f"job {job.name} saves without the trainer library: nobody could keep a drill of it from saving")
+    if not job.spec.checkpoint.drill.steps:
+        raise Unfit(f"job {job.name} wants no drills: its checkpoint.drill.steps is 0")
+    if job.drills.asked or job.drills.running:
+        raise Unfit(f"a drill of job {job.name} is under way or waits already; see `ctl job {job.name}`")
+    return drills.ask(job, checkpoint, by=event.by, at=event.at)
 
 
 def _with_export(draft: Draft, job: Job, checkpoint: Checkpoint, event: CheckpointAsked) -> Job:

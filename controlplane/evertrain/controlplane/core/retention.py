@@ -15,7 +15,7 @@ def to_expire(job: Job, policy: Policy, now: Instant) -> list[Checkpoint]:
     """Those that nothing keeps, oldest first.
 
     Kept is, whatever the specification says: the newest that was verified, and the newest that can be restored from;
-    what is pinned; what the live generation was restored from; what a task reads; and evidence of damage and
+    what is pinned; what the live generation was restored from; what a task or a drill reads; and evidence of damage and
     divergence. Only what was read back counts towards ``keep_last``: a checkpoint that nobody could read back is no
     reason to remove one that somebody has.
     """
@@ -45,6 +45,7 @@ def _ripe(checkpoint: Checkpoint) -> bool:
 def _held(job: Job) -> Iterator[Checkpoint]:
     restored = "" if job.gang is None else job.gang.restore_path
     read = {task.path for task in job.tasks} | {each.path for each in job.exports if each.waits}
+    read |= {job.drills.running, job.drills.asked}
     for each in job.checkpoints:
         if each.pin is not None or each.path == restored or each.path in read or each.asked:
             yield each

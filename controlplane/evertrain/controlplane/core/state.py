@@ -20,6 +20,7 @@ from evertrain.contract.jobspec import JobSpec
 from evertrain.contract.launch import GroupState, LauncherState, LauncherStatus
 from evertrain.contract.task import TaskResult
 from evertrain.controlplane.core.checkpoint import Checkpoint, CheckpointState, Export, Rollback, Task
+from evertrain.controlplane.core.drilled import NO_DRILLS, Drill, DrillBook
 from evertrain.controlplane.core.history import GenerationHistory
 from evertrain.controlplane.core.ids import Generation, Instant, JobId, JobName, NodeName, Term, natural
 from evertrain.controlplane.core.logic import Logic
@@ -161,6 +162,10 @@ class Job:
     """Steps between saves as its trainer library chose. 0: it did not say."""
     memory_since: Generation = Generation(0)
     """Copies in memory of this generation and later ones may be restored. 0: none may."""
+    drills: DrillBook = NO_DRILLS
+    """Of its checkpoints."""
+    drill: Drill | None = None
+    """It is none that anybody submitted, but a restore drill of one of those."""
 
     @property
     def id(self) -> JobId:
@@ -175,7 +180,7 @@ class Job:
     @property
     def keeps(self) -> bool:
         """Whether the coordinator has its checkpoints verified and removed; of older jobs, the trainer library does."""
-        return self.logic >= Logic.KEEPING
+        return self.logic >= Logic.KEEPING and self.drill is None
 
     @property
     def wants_tasks(self) -> bool:
@@ -190,7 +195,8 @@ class Job:
         """It has ended, and its checkpoints still want something."""
         if not self.ended or not self.keeps:
             return False
-        return bool(self.tasks) or self.wants_tasks or any(each.evidence for each in self.checkpoints)
+        busy = bool(self.tasks) or bool(self.drills.asked) or self.wants_tasks
+        return busy or any(each.evidence for each in self.checkpoints)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

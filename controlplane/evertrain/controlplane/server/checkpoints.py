@@ -19,6 +19,7 @@ VERBS: Final = {
     operator_pb2.CHECKPOINT_VERB_PIN: CheckpointVerb.PIN,
     operator_pb2.CHECKPOINT_VERB_UNPIN: CheckpointVerb.UNPIN,
     operator_pb2.CHECKPOINT_VERB_EXPORT: CheckpointVerb.EXPORT,
+    operator_pb2.CHECKPOINT_VERB_DRILL: CheckpointVerb.DRILL,
 }
 _PLACE: Final = re.compile(r"/|[a-z][a-z0-9+.-]*://")
 
@@ -31,7 +32,7 @@ def asked(request: operator_pb2.AskCheckpointRequest, *, at: Instant) -> Checkpo
     """The event of a request. Raises :class:`BadRequest`."""
     verb = VERBS.get(request.verb)
     if verb is None:
-        raise BadRequest("verb: verify, pin, unpin or export is needed")
+        raise BadRequest("verb: verify, pin, unpin, export or drill is needed")
     if verb is CheckpointVerb.EXPORT:
         if len(request.destination) > DESTINATION_LENGTH_MAX or not _PLACE.match(request.destination):
             raise BadRequest("destination: an absolute path or a URL is needed; nodes know no other folder")

@@ -10,6 +10,7 @@ from evertrain.contract.launch import GroupState, LauncherStatus
 from evertrain.contract.task import TaskResult
 from evertrain.controlplane.core.checkpoint import Checkpoint, Export
 from evertrain.controlplane.core.commands import Told
+from evertrain.controlplane.core.drilled import DrillResult
 from evertrain.controlplane.core.exposure import exposed_since
 from evertrain.controlplane.core.history import GenerationHistory
 from evertrain.controlplane.core.ids import Generation, NodeName
@@ -102,6 +103,10 @@ def job(state: State, item: Job) -> operator_pb2.Job:
             operator_pb2.Note(generation=each.generation, at_s=each.at, what=each.what, departs=each.departs)
             for each in item.notes
         ],
+        drill_of="" if item.drill is None else item.drill.job,
+        last_drill=None if item.drills.last is None else _drill(item.drills.last),
+        drilling=item.drills.running,
+        drill_due_since_s=item.drills.due_since,
     )
     if item.gang is not None:
         _add_gang(message, state, item)
@@ -199,6 +204,29 @@ def checkpoint(each: Checkpoint) -> operator_pb2.Checkpoint:
         verified_at_s=each.verified_at,
         fixed_size=each.fixed_size,
         samples=each.samples,
+        drill=None if each.drilled is None else _drill(each.drilled),
+    )
+
+
+def _drill(each: DrillResult) -> operator_pb2.DrillResult:
+    found = each.comparison
+    return operator_pb2.DrillResult(
+        checkpoint=each.checkpoint,
+        outcome=f"DRILL_OUTCOME_{each.outcome.name}",
+        at_s=each.at,
+        nodes=each.nodes,
+        world_size=each.world_size,
+        restore_s=each.restore_s,
+        bytes_total=each.bytes_total,
+        bytes_per_s=each.bytes_per_s,
+        steps=each.steps,
+        compared=found.compared,
+        loss_deviation=found.loss_deviation,
+        loss_step=found.loss_step,
+        norm_deviation=found.norm_deviation,
+        norm_step=found.norm_step,
+        tolerance=each.tolerance,
+        note=each.note,
     )
 
 

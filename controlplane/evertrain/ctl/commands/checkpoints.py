@@ -1,4 +1,4 @@
-"""checkpoints: list, verify, pin, unpin, rollback, export."""
+"""checkpoints: list, verify, pin, unpin, drill, rollback, export."""
 
 from __future__ import annotations
 
@@ -141,6 +141,44 @@ def unpin(
       ctl checkpoints unpin tiny-lm 4200
     """
     _ask(settings, screen, name, step, verb="unpin", reason=reason)
+
+
+@app.command()
+@with_settings
+def drill(
+    settings: Settings,
+    screen: Screen,
+    name: JobName,
+    step: Annotated[
+        str, typer.Argument(metavar="[STEP]", help="Its step, or STEP@GENERATION. Default: the newest.")
+    ] = "",
+) -> None:
+    """Restore a checkpoint on idle nodes, and compare how training goes on with how it went.
+
+    The job's own script runs there for a few steps, at another world size, and
+    saves nothing. As soon as a job can use the nodes the drill ends and is
+    tried later. docs/restore-drills.md tells what a result means.
+
+    \b
+    Examples:
+      ctl checkpoints drill tiny-lm           the newest that was verified
+      ctl checkpoints drill tiny-lm 4200@7
+    """
+    from evertrain.ctl import session
+
+    at = _parsed(step) if step else (0, 0)
+
+    async def work() -> None:
+        async with session.operator(settings, screen) as operator:
+            found = await operator.ask_checkpoint(name, at, verb="drill")
+        if screen.machine:
+            _show(screen, found, at)
+            return
+        where = f"it has begun: 'ctl job {name}.drill'" if found.drilling else "it begins as soon as nodes are idle"
+        screen.line(f"a drill of {name} is asked for; {where}")
+        screen.line(f"next: 'ctl checkpoints {name}' shows what it found, 'ctl story {name}' what happened")
+
+    session.run(work())
 
 
 def _ask(settings: Settings, screen: Screen, name: str, step: str, *, verb: str, reason: str = "") -> None:

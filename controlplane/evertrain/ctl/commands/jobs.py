@@ -143,6 +143,7 @@ def jobs(
     screen: Screen,
     *,
     every: Annotated[bool, typer.Option("--all", "-a", help="Those that have ended as well.")] = False,
+    drills: Annotated[bool, typer.Option("--drills", help="Restore drills of the coordinator as well.")] = False,
 ) -> None:
     """List jobs.
 
@@ -150,6 +151,7 @@ def jobs(
     Examples:
       ctl jobs
       ctl jobs --all
+      ctl jobs --drills
       ctl jobs -o json | jq -r '.jobs[] | select(.state == "running") | .name'
     """
     from evertrain.ctl import session
@@ -158,7 +160,7 @@ def jobs(
 
     async def work() -> None:
         async with session.operator(settings, screen) as operator:
-            found = await operator.jobs(include_ended=every)
+            found = [job for job in await operator.jobs(include_ended=every) if drills or not job.drill_of]
         if screen.machine:
             screen.json({"jobs": [plain(job) for job in found]})
         else:

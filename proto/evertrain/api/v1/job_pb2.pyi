@@ -70,8 +70,20 @@ class NodeRange(_message.Message):
     multiple_of: int
     def __init__(self, min: _Optional[int] = ..., max: _Optional[int] = ..., multiple_of: _Optional[int] = ...) -> None: ...
 
+class DrillPolicy(_message.Message):
+    __slots__ = ("every_s", "steps", "tolerance", "nodes")
+    EVERY_S_FIELD_NUMBER: _ClassVar[int]
+    STEPS_FIELD_NUMBER: _ClassVar[int]
+    TOLERANCE_FIELD_NUMBER: _ClassVar[int]
+    NODES_FIELD_NUMBER: _ClassVar[int]
+    every_s: float
+    steps: int
+    tolerance: float
+    nodes: int
+    def __init__(self, every_s: _Optional[float] = ..., steps: _Optional[int] = ..., tolerance: _Optional[float] = ..., nodes: _Optional[int] = ...) -> None: ...
+
 class CheckpointPolicy(_message.Message):
-    __slots__ = ("dir", "every_steps", "keep", "auto", "every_s", "keep_every_steps", "keep_proven", "exposed_max_s", "fixed_size", "memory_every_steps", "memory_auto", "peer_copies", "adapter")
+    __slots__ = ("dir", "every_steps", "keep", "auto", "every_s", "keep_every_steps", "keep_proven", "exposed_max_s", "fixed_size", "memory_every_steps", "memory_auto", "peer_copies", "adapter", "drill")
     DIR_FIELD_NUMBER: _ClassVar[int]
     EVERY_STEPS_FIELD_NUMBER: _ClassVar[int]
     KEEP_FIELD_NUMBER: _ClassVar[int]
@@ -85,6 +97,7 @@ class CheckpointPolicy(_message.Message):
     MEMORY_AUTO_FIELD_NUMBER: _ClassVar[int]
     PEER_COPIES_FIELD_NUMBER: _ClassVar[int]
     ADAPTER_FIELD_NUMBER: _ClassVar[int]
+    DRILL_FIELD_NUMBER: _ClassVar[int]
     dir: str
     every_steps: int
     keep: int
@@ -98,7 +111,8 @@ class CheckpointPolicy(_message.Message):
     memory_auto: bool
     peer_copies: bool
     adapter: CheckpointAdapter
-    def __init__(self, dir: _Optional[str] = ..., every_steps: _Optional[int] = ..., keep: _Optional[int] = ..., auto: bool = ..., every_s: _Optional[float] = ..., keep_every_steps: _Optional[int] = ..., keep_proven: _Optional[int] = ..., exposed_max_s: _Optional[float] = ..., fixed_size: bool = ..., memory_every_steps: _Optional[int] = ..., memory_auto: bool = ..., peer_copies: bool = ..., adapter: _Optional[_Union[CheckpointAdapter, _Mapping]] = ...) -> None: ...
+    drill: DrillPolicy
+    def __init__(self, dir: _Optional[str] = ..., every_steps: _Optional[int] = ..., keep: _Optional[int] = ..., auto: bool = ..., every_s: _Optional[float] = ..., keep_every_steps: _Optional[int] = ..., keep_proven: _Optional[int] = ..., exposed_max_s: _Optional[float] = ..., fixed_size: bool = ..., memory_every_steps: _Optional[int] = ..., memory_auto: bool = ..., peer_copies: bool = ..., adapter: _Optional[_Union[CheckpointAdapter, _Mapping]] = ..., drill: _Optional[_Union[DrillPolicy, _Mapping]] = ...) -> None: ...
 
 class CheckpointAdapter(_message.Message):
     __slots__ = ("kind", "pattern", "step_key", "marker", "require", "settle_s")
@@ -133,7 +147,7 @@ class LogPolicy(_message.Message):
     def __init__(self, bytes_max: _Optional[int] = ..., files_max: _Optional[int] = ...) -> None: ...
 
 class JobSpec(_message.Message):
-    __slots__ = ("name", "script", "args", "command", "python", "workdir", "env", "preload", "nodes", "nproc_per_node", "devices_per_worker", "checkpoint", "retry", "logs", "stop_grace_s", "prepare_timeout_s", "reproducible_microbatches")
+    __slots__ = ("name", "script", "args", "command", "python", "workdir", "env", "preload", "nodes", "nproc_per_node", "devices_per_worker", "checkpoint", "retry", "logs", "stop_grace_s", "prepare_timeout_s", "reproducible_microbatches", "drill_steps")
     class EnvEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -158,6 +172,7 @@ class JobSpec(_message.Message):
     STOP_GRACE_S_FIELD_NUMBER: _ClassVar[int]
     PREPARE_TIMEOUT_S_FIELD_NUMBER: _ClassVar[int]
     REPRODUCIBLE_MICROBATCHES_FIELD_NUMBER: _ClassVar[int]
+    DRILL_STEPS_FIELD_NUMBER: _ClassVar[int]
     name: str
     script: str
     args: _containers.RepeatedScalarFieldContainer[str]
@@ -175,7 +190,8 @@ class JobSpec(_message.Message):
     stop_grace_s: float
     prepare_timeout_s: float
     reproducible_microbatches: int
-    def __init__(self, name: _Optional[str] = ..., script: _Optional[str] = ..., args: _Optional[_Iterable[str]] = ..., command: _Optional[_Iterable[str]] = ..., python: _Optional[str] = ..., workdir: _Optional[str] = ..., env: _Optional[_Mapping[str, str]] = ..., preload: _Optional[_Iterable[str]] = ..., nodes: _Optional[_Union[NodeRange, _Mapping]] = ..., nproc_per_node: _Optional[int] = ..., devices_per_worker: _Optional[int] = ..., checkpoint: _Optional[_Union[CheckpointPolicy, _Mapping]] = ..., retry: _Optional[_Union[RetryPolicy, _Mapping]] = ..., logs: _Optional[_Union[LogPolicy, _Mapping]] = ..., stop_grace_s: _Optional[float] = ..., prepare_timeout_s: _Optional[float] = ..., reproducible_microbatches: _Optional[int] = ...) -> None: ...
+    drill_steps: int
+    def __init__(self, name: _Optional[str] = ..., script: _Optional[str] = ..., args: _Optional[_Iterable[str]] = ..., command: _Optional[_Iterable[str]] = ..., python: _Optional[str] = ..., workdir: _Optional[str] = ..., env: _Optional[_Mapping[str, str]] = ..., preload: _Optional[_Iterable[str]] = ..., nodes: _Optional[_Union[NodeRange, _Mapping]] = ..., nproc_per_node: _Optional[int] = ..., devices_per_worker: _Optional[int] = ..., checkpoint: _Optional[_Union[CheckpointPolicy, _Mapping]] = ..., retry: _Optional[_Union[RetryPolicy, _Mapping]] = ..., logs: _Optional[_Union[LogPolicy, _Mapping]] = ..., stop_grace_s: _Optional[float] = ..., prepare_timeout_s: _Optional[float] = ..., reproducible_microbatches: _Optional[int] = ..., drill_steps: _Optional[int] = ...) -> None: ...
 
 class GangPlace(_message.Message):
     __slots__ = ("group_rank", "group_world_size", "rank_first", "world_size", "master_addr", "master_port", "restore_path", "restore_digest", "restart_count", "mtbf_s", "memory_since", "copies_to")
@@ -255,6 +271,28 @@ class CheckpointNotice(_message.Message):
     saved_at: float
     def __init__(self, kind: _Optional[str] = ..., generation: _Optional[int] = ..., step: _Optional[int] = ..., path: _Optional[str] = ..., digest: _Optional[str] = ..., bytes_total: _Optional[int] = ..., world_size: _Optional[int] = ..., save_s: _Optional[float] = ..., part: _Optional[str] = ..., reason: _Optional[str] = ..., fixed_size: bool = ..., every_steps: _Optional[int] = ..., samples: _Optional[int] = ..., saved_at: _Optional[float] = ...) -> None: ...
 
+class TrailPoint(_message.Message):
+    __slots__ = ("step", "loss", "grad_norm")
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    LOSS_FIELD_NUMBER: _ClassVar[int]
+    GRAD_NORM_FIELD_NUMBER: _ClassVar[int]
+    step: int
+    loss: float
+    grad_norm: float
+    def __init__(self, step: _Optional[int] = ..., loss: _Optional[float] = ..., grad_norm: _Optional[float] = ...) -> None: ...
+
+class TrailNotice(_message.Message):
+    __slots__ = ("generation", "step", "points", "restore_s")
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    POINTS_FIELD_NUMBER: _ClassVar[int]
+    RESTORE_S_FIELD_NUMBER: _ClassVar[int]
+    generation: int
+    step: int
+    points: _containers.RepeatedCompositeFieldContainer[TrailPoint]
+    restore_s: float
+    def __init__(self, generation: _Optional[int] = ..., step: _Optional[int] = ..., points: _Optional[_Iterable[_Union[TrailPoint, _Mapping]]] = ..., restore_s: _Optional[float] = ...) -> None: ...
+
 class StartPhases(_message.Message):
     __slots__ = ("stopped_s", "forked_s", "connected_s", "restored_s", "first_step_s")
     STOPPED_S_FIELD_NUMBER: _ClassVar[int]
@@ -278,7 +316,7 @@ class RunNote(_message.Message):
     def __init__(self, what: _Optional[str] = ..., departs: bool = ...) -> None: ...
 
 class LauncherStatus(_message.Message):
-    __slots__ = ("job", "launcher_id", "pid", "term", "state", "error", "master_port", "probe_port", "generation", "group", "exits", "attached", "step", "loss", "tokens", "phase", "phases", "notices", "notes", "restored_step", "restored_from")
+    __slots__ = ("job", "launcher_id", "pid", "term", "state", "error", "master_port", "probe_port", "generation", "group", "exits", "attached", "step", "loss", "tokens", "phase", "phases", "notices", "notes", "restored_step", "restored_from", "trails")
     JOB_FIELD_NUMBER: _ClassVar[int]
     LAUNCHER_ID_FIELD_NUMBER: _ClassVar[int]
     PID_FIELD_NUMBER: _ClassVar[int]
@@ -300,6 +338,7 @@ class LauncherStatus(_message.Message):
     NOTES_FIELD_NUMBER: _ClassVar[int]
     RESTORED_STEP_FIELD_NUMBER: _ClassVar[int]
     RESTORED_FROM_FIELD_NUMBER: _ClassVar[int]
+    TRAILS_FIELD_NUMBER: _ClassVar[int]
     job: str
     launcher_id: str
     pid: int
@@ -321,4 +360,5 @@ class LauncherStatus(_message.Message):
     notes: _containers.RepeatedCompositeFieldContainer[RunNote]
     restored_step: int
     restored_from: str
-    def __init__(self, job: _Optional[str] = ..., launcher_id: _Optional[str] = ..., pid: _Optional[int] = ..., term: _Optional[int] = ..., state: _Optional[_Union[LauncherState, str]] = ..., error: _Optional[str] = ..., master_port: _Optional[int] = ..., probe_port: _Optional[int] = ..., generation: _Optional[int] = ..., group: _Optional[_Union[GroupState, str]] = ..., exits: _Optional[_Iterable[_Union[ProcessExit, _Mapping]]] = ..., attached: bool = ..., step: _Optional[int] = ..., loss: _Optional[float] = ..., tokens: _Optional[int] = ..., phase: _Optional[str] = ..., phases: _Optional[_Union[StartPhases, _Mapping]] = ..., notices: _Optional[_Iterable[_Union[CheckpointNotice, _Mapping]]] = ..., notes: _Optional[_Iterable[_Union[RunNote, _Mapping]]] = ..., restored_step: _Optional[int] = ..., restored_from: _Optional[str] = ...) -> None: ...
+    trails: _containers.RepeatedCompositeFieldContainer[TrailNotice]
+    def __init__(self, job: _Optional[str] = ..., launcher_id: _Optional[str] = ..., pid: _Optional[int] = ..., term: _Optional[int] = ..., state: _Optional[_Union[LauncherState, str]] = ..., error: _Optional[str] = ..., master_port: _Optional[int] = ..., probe_port: _Optional[int] = ..., generation: _Optional[int] = ..., group: _Optional[_Union[GroupState, str]] = ..., exits: _Optional[_Iterable[_Union[ProcessExit, _Mapping]]] = ..., attached: bool = ..., step: _Optional[int] = ..., loss: _Optional[float] = ..., tokens: _Optional[int] = ..., phase: _Optional[str] = ..., phases: _Optional[_Union[StartPhases, _Mapping]] = ..., notices: _Optional[_Iterable[_Union[CheckpointNotice, _Mapping]]] = ..., notes: _Optional[_Iterable[_Union[RunNote, _Mapping]]] = ..., restored_step: _Optional[int] = ..., restored_from: _Optional[str] = ..., trails: _Optional[_Iterable[_Union[TrailNotice, _Mapping]]] = ...) -> None: ...

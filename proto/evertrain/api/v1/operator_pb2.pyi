@@ -31,6 +31,13 @@ class CheckpointState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     CHECKPOINT_STATE_EXPIRED: _ClassVar[CheckpointState]
     CHECKPOINT_STATE_CORRUPT: _ClassVar[CheckpointState]
 
+class DrillOutcome(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    DRILL_OUTCOME_UNSPECIFIED: _ClassVar[DrillOutcome]
+    DRILL_OUTCOME_PASSED: _ClassVar[DrillOutcome]
+    DRILL_OUTCOME_RESTORED: _ClassVar[DrillOutcome]
+    DRILL_OUTCOME_FAILED: _ClassVar[DrillOutcome]
+
 class ExportState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     EXPORT_STATE_UNSPECIFIED: _ClassVar[ExportState]
@@ -60,6 +67,7 @@ class CheckpointVerb(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     CHECKPOINT_VERB_PIN: _ClassVar[CheckpointVerb]
     CHECKPOINT_VERB_UNPIN: _ClassVar[CheckpointVerb]
     CHECKPOINT_VERB_EXPORT: _ClassVar[CheckpointVerb]
+    CHECKPOINT_VERB_DRILL: _ClassVar[CheckpointVerb]
 JOB_STATE_UNSPECIFIED: JobState
 JOB_STATE_QUEUED: JobState
 JOB_STATE_PLACING: JobState
@@ -78,6 +86,10 @@ CHECKPOINT_STATE_VERIFIED: CheckpointState
 CHECKPOINT_STATE_PROVEN: CheckpointState
 CHECKPOINT_STATE_EXPIRED: CheckpointState
 CHECKPOINT_STATE_CORRUPT: CheckpointState
+DRILL_OUTCOME_UNSPECIFIED: DrillOutcome
+DRILL_OUTCOME_PASSED: DrillOutcome
+DRILL_OUTCOME_RESTORED: DrillOutcome
+DRILL_OUTCOME_FAILED: DrillOutcome
 EXPORT_STATE_UNSPECIFIED: ExportState
 EXPORT_STATE_WAITING: ExportState
 EXPORT_STATE_DONE: ExportState
@@ -96,9 +108,10 @@ CHECKPOINT_VERB_VERIFY: CheckpointVerb
 CHECKPOINT_VERB_PIN: CheckpointVerb
 CHECKPOINT_VERB_UNPIN: CheckpointVerb
 CHECKPOINT_VERB_EXPORT: CheckpointVerb
+CHECKPOINT_VERB_DRILL: CheckpointVerb
 
 class Job(_message.Message):
-    __slots__ = ("name", "id", "spec", "state", "reason", "since_s", "next", "submitted_by", "submitted_at_s", "generation", "members", "world_size", "step", "loss", "tokens", "failures", "history", "checkpoints", "steps_lost", "saves_failed", "exposed_since_s", "overdue", "save_every", "mtbf_s", "exports", "notes")
+    __slots__ = ("name", "id", "spec", "state", "reason", "since_s", "next", "submitted_by", "submitted_at_s", "generation", "members", "world_size", "step", "loss", "tokens", "failures", "history", "checkpoints", "steps_lost", "saves_failed", "exposed_since_s", "overdue", "save_every", "mtbf_s", "exports", "notes", "drill_of", "last_drill", "drilling", "drill_due_since_s")
     NAME_FIELD_NUMBER: _ClassVar[int]
     ID_FIELD_NUMBER: _ClassVar[int]
     SPEC_FIELD_NUMBER: _ClassVar[int]
@@ -125,6 +138,10 @@ class Job(_message.Message):
     MTBF_S_FIELD_NUMBER: _ClassVar[int]
     EXPORTS_FIELD_NUMBER: _ClassVar[int]
     NOTES_FIELD_NUMBER: _ClassVar[int]
+    DRILL_OF_FIELD_NUMBER: _ClassVar[int]
+    LAST_DRILL_FIELD_NUMBER: _ClassVar[int]
+    DRILLING_FIELD_NUMBER: _ClassVar[int]
+    DRILL_DUE_SINCE_S_FIELD_NUMBER: _ClassVar[int]
     name: str
     id: str
     spec: _job_pb2.JobSpec
@@ -151,7 +168,11 @@ class Job(_message.Message):
     mtbf_s: float
     exports: _containers.RepeatedCompositeFieldContainer[Export]
     notes: _containers.RepeatedCompositeFieldContainer[Note]
-    def __init__(self, name: _Optional[str] = ..., id: _Optional[str] = ..., spec: _Optional[_Union[_job_pb2.JobSpec, _Mapping]] = ..., state: _Optional[_Union[JobState, str]] = ..., reason: _Optional[str] = ..., since_s: _Optional[float] = ..., next: _Optional[str] = ..., submitted_by: _Optional[str] = ..., submitted_at_s: _Optional[float] = ..., generation: _Optional[int] = ..., members: _Optional[_Iterable[_Union[Member, _Mapping]]] = ..., world_size: _Optional[int] = ..., step: _Optional[int] = ..., loss: _Optional[float] = ..., tokens: _Optional[int] = ..., failures: _Optional[int] = ..., history: _Optional[_Iterable[_Union[Generation, _Mapping]]] = ..., checkpoints: _Optional[_Iterable[_Union[Checkpoint, _Mapping]]] = ..., steps_lost: _Optional[int] = ..., saves_failed: _Optional[int] = ..., exposed_since_s: _Optional[float] = ..., overdue: bool = ..., save_every: _Optional[int] = ..., mtbf_s: _Optional[float] = ..., exports: _Optional[_Iterable[_Union[Export, _Mapping]]] = ..., notes: _Optional[_Iterable[_Union[Note, _Mapping]]] = ...) -> None: ...
+    drill_of: str
+    last_drill: DrillResult
+    drilling: str
+    drill_due_since_s: float
+    def __init__(self, name: _Optional[str] = ..., id: _Optional[str] = ..., spec: _Optional[_Union[_job_pb2.JobSpec, _Mapping]] = ..., state: _Optional[_Union[JobState, str]] = ..., reason: _Optional[str] = ..., since_s: _Optional[float] = ..., next: _Optional[str] = ..., submitted_by: _Optional[str] = ..., submitted_at_s: _Optional[float] = ..., generation: _Optional[int] = ..., members: _Optional[_Iterable[_Union[Member, _Mapping]]] = ..., world_size: _Optional[int] = ..., step: _Optional[int] = ..., loss: _Optional[float] = ..., tokens: _Optional[int] = ..., failures: _Optional[int] = ..., history: _Optional[_Iterable[_Union[Generation, _Mapping]]] = ..., checkpoints: _Optional[_Iterable[_Union[Checkpoint, _Mapping]]] = ..., steps_lost: _Optional[int] = ..., saves_failed: _Optional[int] = ..., exposed_since_s: _Optional[float] = ..., overdue: bool = ..., save_every: _Optional[int] = ..., mtbf_s: _Optional[float] = ..., exports: _Optional[_Iterable[_Union[Export, _Mapping]]] = ..., notes: _Optional[_Iterable[_Union[Note, _Mapping]]] = ..., drill_of: _Optional[str] = ..., last_drill: _Optional[_Union[DrillResult, _Mapping]] = ..., drilling: _Optional[str] = ..., drill_due_since_s: _Optional[float] = ...) -> None: ...
 
 class Note(_message.Message):
     __slots__ = ("generation", "at_s", "what", "departs")
@@ -232,7 +253,7 @@ class RecoveryPhases(_message.Message):
     def __init__(self, detect_ms: _Optional[float] = ..., decide_ms: _Optional[float] = ..., stop_ms: _Optional[float] = ..., restart_ms: _Optional[float] = ..., restore_ms: _Optional[float] = ..., first_step_ms: _Optional[float] = ..., total_ms: _Optional[float] = ...) -> None: ...
 
 class Checkpoint(_message.Message):
-    __slots__ = ("step", "generation", "path", "digest", "bytes_total", "world_size", "registered_at_s", "save_s", "state", "note", "pinned", "pinned_by", "pin_reason", "parent", "passed", "doubts", "verified_by", "verified_at_s", "fixed_size", "samples")
+    __slots__ = ("step", "generation", "path", "digest", "bytes_total", "world_size", "registered_at_s", "save_s", "state", "note", "pinned", "pinned_by", "pin_reason", "parent", "passed", "doubts", "verified_by", "verified_at_s", "fixed_size", "samples", "drill")
     STEP_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     PATH_FIELD_NUMBER: _ClassVar[int]
@@ -253,6 +274,7 @@ class Checkpoint(_message.Message):
     VERIFIED_AT_S_FIELD_NUMBER: _ClassVar[int]
     FIXED_SIZE_FIELD_NUMBER: _ClassVar[int]
     SAMPLES_FIELD_NUMBER: _ClassVar[int]
+    DRILL_FIELD_NUMBER: _ClassVar[int]
     step: int
     generation: int
     path: str
@@ -273,7 +295,44 @@ class Checkpoint(_message.Message):
     verified_at_s: float
     fixed_size: bool
     samples: int
-    def __init__(self, step: _Optional[int] = ..., generation: _Optional[int] = ..., path: _Optional[str] = ..., digest: _Optional[str] = ..., bytes_total: _Optional[int] = ..., world_size: _Optional[int] = ..., registered_at_s: _Optional[float] = ..., save_s: _Optional[float] = ..., state: _Optional[_Union[CheckpointState, str]] = ..., note: _Optional[str] = ..., pinned: bool = ..., pinned_by: _Optional[str] = ..., pin_reason: _Optional[str] = ..., parent: _Optional[str] = ..., passed: _Optional[str] = ..., doubts: _Optional[_Iterable[str]] = ..., verified_by: _Optional[str] = ..., verified_at_s: _Optional[float] = ..., fixed_size: bool = ..., samples: _Optional[int] = ...) -> None: ...
+    drill: DrillResult
+    def __init__(self, step: _Optional[int] = ..., generation: _Optional[int] = ..., path: _Optional[str] = ..., digest: _Optional[str] = ..., bytes_total: _Optional[int] = ..., world_size: _Optional[int] = ..., registered_at_s: _Optional[float] = ..., save_s: _Optional[float] = ..., state: _Optional[_Union[CheckpointState, str]] = ..., note: _Optional[str] = ..., pinned: bool = ..., pinned_by: _Optional[str] = ..., pin_reason: _Optional[str] = ..., parent: _Optional[str] = ..., passed: _Optional[str] = ..., doubts: _Optional[_Iterable[str]] = ..., verified_by: _Optional[str] = ..., verified_at_s: _Optional[float] = ..., fixed_size: bool = ..., samples: _Optional[int] = ..., drill: _Optional[_Union[DrillResult, _Mapping]] = ...) -> None: ...
+
+class DrillResult(_message.Message):
+    __slots__ = ("checkpoint", "outcome", "at_s", "nodes", "world_size", "restore_s", "bytes_total", "bytes_per_s", "steps", "compared", "loss_deviation", "loss_step", "norm_deviation", "norm_step", "tolerance", "note")
+    CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
+    OUTCOME_FIELD_NUMBER: _ClassVar[int]
+    AT_S_FIELD_NUMBER: _ClassVar[int]
+    NODES_FIELD_NUMBER: _ClassVar[int]
+    WORLD_SIZE_FIELD_NUMBER: _ClassVar[int]
+    RESTORE_S_FIELD_NUMBER: _ClassVar[int]
+    BYTES_TOTAL_FIELD_NUMBER: _ClassVar[int]
+    BYTES_PER_S_FIELD_NUMBER: _ClassVar[int]
+    STEPS_FIELD_NUMBER: _ClassVar[int]
+    COMPARED_FIELD_NUMBER: _ClassVar[int]
+    LOSS_DEVIATION_FIELD_NUMBER: _ClassVar[int]
+    LOSS_STEP_FIELD_NUMBER: _ClassVar[int]
+    NORM_DEVIATION_FIELD_NUMBER: _ClassVar[int]
+    NORM_STEP_FIELD_NUMBER: _ClassVar[int]
+    TOLERANCE_FIELD_NUMBER: _ClassVar[int]
+    NOTE_FIELD_NUMBER: _ClassVar[int]
+    checkpoint: str
+    outcome: DrillOutcome
+    at_s: float
+    nodes: _containers.RepeatedScalarFieldContainer[str]
+    world_size: int
+    restore_s: float
+    bytes_total: int
+    bytes_per_s: float
+    steps: int
+    compared: int
+    loss_deviation: float
+    loss_step: int
+    norm_deviation: float
+    norm_step: int
+    tolerance: float
+    note: str
+    def __init__(self, checkpoint: _Optional[str] = ..., outcome: _Optional[_Union[DrillOutcome, str]] = ..., at_s: _Optional[float] = ..., nodes: _Optional[_Iterable[str]] = ..., world_size: _Optional[int] = ..., restore_s: _Optional[float] = ..., bytes_total: _Optional[int] = ..., bytes_per_s: _Optional[float] = ..., steps: _Optional[int] = ..., compared: _Optional[int] = ..., loss_deviation: _Optional[float] = ..., loss_step: _Optional[int] = ..., norm_deviation: _Optional[float] = ..., norm_step: _Optional[int] = ..., tolerance: _Optional[float] = ..., note: _Optional[str] = ...) -> None: ...
 
 class Export(_message.Message):
     __slots__ = ("id", "checkpoint", "destination", "by", "at_s", "state", "note")

@@ -37,6 +37,13 @@ class CheckpointStateRecord(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     CHECKPOINT_STATE_RECORD_EXPIRED: _ClassVar[CheckpointStateRecord]
     CHECKPOINT_STATE_RECORD_CORRUPT: _ClassVar[CheckpointStateRecord]
 
+class DrillOutcomeRecord(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    DRILL_OUTCOME_RECORD_UNSPECIFIED: _ClassVar[DrillOutcomeRecord]
+    DRILL_OUTCOME_RECORD_PASSED: _ClassVar[DrillOutcomeRecord]
+    DRILL_OUTCOME_RECORD_RESTORED: _ClassVar[DrillOutcomeRecord]
+    DRILL_OUTCOME_RECORD_FAILED: _ClassVar[DrillOutcomeRecord]
+
 class TaskKindRecord(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     TASK_KIND_RECORD_UNSPECIFIED: _ClassVar[TaskKindRecord]
@@ -72,6 +79,10 @@ CHECKPOINT_STATE_RECORD_VERIFIED: CheckpointStateRecord
 CHECKPOINT_STATE_RECORD_PROVEN: CheckpointStateRecord
 CHECKPOINT_STATE_RECORD_EXPIRED: CheckpointStateRecord
 CHECKPOINT_STATE_RECORD_CORRUPT: CheckpointStateRecord
+DRILL_OUTCOME_RECORD_UNSPECIFIED: DrillOutcomeRecord
+DRILL_OUTCOME_RECORD_PASSED: DrillOutcomeRecord
+DRILL_OUTCOME_RECORD_RESTORED: DrillOutcomeRecord
+DRILL_OUTCOME_RECORD_FAILED: DrillOutcomeRecord
 TASK_KIND_RECORD_UNSPECIFIED: TaskKindRecord
 TASK_KIND_RECORD_VERIFY: TaskKindRecord
 TASK_KIND_RECORD_REMOVE: TaskKindRecord
@@ -107,8 +118,20 @@ class CheckpointAdapterRecord(_message.Message):
     settle_s: float
     def __init__(self, kind: _Optional[_Union[SaveKindRecord, str]] = ..., pattern: _Optional[str] = ..., step_key: _Optional[str] = ..., marker: _Optional[str] = ..., require: _Optional[_Iterable[str]] = ..., settle_s: _Optional[float] = ...) -> None: ...
 
+class DrillPolicyRecord(_message.Message):
+    __slots__ = ("every_s", "steps", "tolerance", "nodes")
+    EVERY_S_FIELD_NUMBER: _ClassVar[int]
+    STEPS_FIELD_NUMBER: _ClassVar[int]
+    TOLERANCE_FIELD_NUMBER: _ClassVar[int]
+    NODES_FIELD_NUMBER: _ClassVar[int]
+    every_s: float
+    steps: int
+    tolerance: float
+    nodes: int
+    def __init__(self, every_s: _Optional[float] = ..., steps: _Optional[int] = ..., tolerance: _Optional[float] = ..., nodes: _Optional[int] = ...) -> None: ...
+
 class CheckpointPolicyRecord(_message.Message):
-    __slots__ = ("dir", "every_steps", "keep", "auto", "every_s", "keep_every_steps", "keep_proven", "exposed_max_s", "fixed_size", "memory_every_steps", "memory_auto", "peer_copies", "adapter")
+    __slots__ = ("dir", "every_steps", "keep", "auto", "every_s", "keep_every_steps", "keep_proven", "exposed_max_s", "fixed_size", "memory_every_steps", "memory_auto", "peer_copies", "adapter", "drill")
     DIR_FIELD_NUMBER: _ClassVar[int]
     EVERY_STEPS_FIELD_NUMBER: _ClassVar[int]
     KEEP_FIELD_NUMBER: _ClassVar[int]
@@ -122,6 +145,7 @@ class CheckpointPolicyRecord(_message.Message):
     MEMORY_AUTO_FIELD_NUMBER: _ClassVar[int]
     PEER_COPIES_FIELD_NUMBER: _ClassVar[int]
     ADAPTER_FIELD_NUMBER: _ClassVar[int]
+    DRILL_FIELD_NUMBER: _ClassVar[int]
     dir: str
     every_steps: int
     keep: int
@@ -135,7 +159,8 @@ class CheckpointPolicyRecord(_message.Message):
     memory_auto: bool
     peer_copies: bool
     adapter: CheckpointAdapterRecord
-    def __init__(self, dir: _Optional[str] = ..., every_steps: _Optional[int] = ..., keep: _Optional[int] = ..., auto: bool = ..., every_s: _Optional[float] = ..., keep_every_steps: _Optional[int] = ..., keep_proven: _Optional[int] = ..., exposed_max_s: _Optional[float] = ..., fixed_size: bool = ..., memory_every_steps: _Optional[int] = ..., memory_auto: bool = ..., peer_copies: bool = ..., adapter: _Optional[_Union[CheckpointAdapterRecord, _Mapping]] = ...) -> None: ...
+    drill: DrillPolicyRecord
+    def __init__(self, dir: _Optional[str] = ..., every_steps: _Optional[int] = ..., keep: _Optional[int] = ..., auto: bool = ..., every_s: _Optional[float] = ..., keep_every_steps: _Optional[int] = ..., keep_proven: _Optional[int] = ..., exposed_max_s: _Optional[float] = ..., fixed_size: bool = ..., memory_every_steps: _Optional[int] = ..., memory_auto: bool = ..., peer_copies: bool = ..., adapter: _Optional[_Union[CheckpointAdapterRecord, _Mapping]] = ..., drill: _Optional[_Union[DrillPolicyRecord, _Mapping]] = ...) -> None: ...
 
 class RetryPolicyRecord(_message.Message):
     __slots__ = ("max_failures", "max_without_progress")
@@ -154,7 +179,7 @@ class LogPolicyRecord(_message.Message):
     def __init__(self, bytes_max: _Optional[int] = ..., files_max: _Optional[int] = ...) -> None: ...
 
 class JobSpecRecord(_message.Message):
-    __slots__ = ("name", "script", "args", "command", "python", "workdir", "env", "preload", "nodes", "nproc_per_node", "devices_per_worker", "checkpoint", "retry", "logs", "stop_grace_s", "prepare_timeout_s", "reproducible_microbatches")
+    __slots__ = ("name", "script", "args", "command", "python", "workdir", "env", "preload", "nodes", "nproc_per_node", "devices_per_worker", "checkpoint", "retry", "logs", "stop_grace_s", "prepare_timeout_s", "reproducible_microbatches", "drill_steps")
     class EnvEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -179,6 +204,7 @@ class JobSpecRecord(_message.Message):
     STOP_GRACE_S_FIELD_NUMBER: _ClassVar[int]
     PREPARE_TIMEOUT_S_FIELD_NUMBER: _ClassVar[int]
     REPRODUCIBLE_MICROBATCHES_FIELD_NUMBER: _ClassVar[int]
+    DRILL_STEPS_FIELD_NUMBER: _ClassVar[int]
     name: str
     script: str
     args: _containers.RepeatedScalarFieldContainer[str]
@@ -196,7 +222,8 @@ class JobSpecRecord(_message.Message):
     stop_grace_s: float
     prepare_timeout_s: float
     reproducible_microbatches: int
-    def __init__(self, name: _Optional[str] = ..., script: _Optional[str] = ..., args: _Optional[_Iterable[str]] = ..., command: _Optional[_Iterable[str]] = ..., python: _Optional[str] = ..., workdir: _Optional[str] = ..., env: _Optional[_Mapping[str, str]] = ..., preload: _Optional[_Iterable[str]] = ..., nodes: _Optional[_Union[NodeRangeRecord, _Mapping]] = ..., nproc_per_node: _Optional[int] = ..., devices_per_worker: _Optional[int] = ..., checkpoint: _Optional[_Union[CheckpointPolicyRecord, _Mapping]] = ..., retry: _Optional[_Union[RetryPolicyRecord, _Mapping]] = ..., logs: _Optional[_Union[LogPolicyRecord, _Mapping]] = ..., stop_grace_s: _Optional[float] = ..., prepare_timeout_s: _Optional[float] = ..., reproducible_microbatches: _Optional[int] = ...) -> None: ...
+    drill_steps: int
+    def __init__(self, name: _Optional[str] = ..., script: _Optional[str] = ..., args: _Optional[_Iterable[str]] = ..., command: _Optional[_Iterable[str]] = ..., python: _Optional[str] = ..., workdir: _Optional[str] = ..., env: _Optional[_Mapping[str, str]] = ..., preload: _Optional[_Iterable[str]] = ..., nodes: _Optional[_Union[NodeRangeRecord, _Mapping]] = ..., nproc_per_node: _Optional[int] = ..., devices_per_worker: _Optional[int] = ..., checkpoint: _Optional[_Union[CheckpointPolicyRecord, _Mapping]] = ..., retry: _Optional[_Union[RetryPolicyRecord, _Mapping]] = ..., logs: _Optional[_Union[LogPolicyRecord, _Mapping]] = ..., stop_grace_s: _Optional[float] = ..., prepare_timeout_s: _Optional[float] = ..., reproducible_microbatches: _Optional[int] = ..., drill_steps: _Optional[int] = ...) -> None: ...
 
 class DoubtRecord(_message.Message):
     __slots__ = ("by", "at", "why", "generation")
@@ -220,8 +247,100 @@ class PinRecord(_message.Message):
     at: float
     def __init__(self, by: _Optional[str] = ..., reason: _Optional[str] = ..., at: _Optional[float] = ...) -> None: ...
 
+class TrailPointRecord(_message.Message):
+    __slots__ = ("step", "loss", "grad_norm")
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    LOSS_FIELD_NUMBER: _ClassVar[int]
+    GRAD_NORM_FIELD_NUMBER: _ClassVar[int]
+    step: int
+    loss: float
+    grad_norm: float
+    def __init__(self, step: _Optional[int] = ..., loss: _Optional[float] = ..., grad_norm: _Optional[float] = ...) -> None: ...
+
+class ComparisonRecord(_message.Message):
+    __slots__ = ("compared", "loss_deviation", "loss_step", "norm_deviation", "norm_step")
+    COMPARED_FIELD_NUMBER: _ClassVar[int]
+    LOSS_DEVIATION_FIELD_NUMBER: _ClassVar[int]
+    LOSS_STEP_FIELD_NUMBER: _ClassVar[int]
+    NORM_DEVIATION_FIELD_NUMBER: _ClassVar[int]
+    NORM_STEP_FIELD_NUMBER: _ClassVar[int]
+    compared: int
+    loss_deviation: float
+    loss_step: int
+    norm_deviation: float
+    norm_step: int
+    def __init__(self, compared: _Optional[int] = ..., loss_deviation: _Optional[float] = ..., loss_step: _Optional[int] = ..., norm_deviation: _Optional[float] = ..., norm_step: _Optional[int] = ...) -> None: ...
+
+class DrillResultRecord(_message.Message):
+    __slots__ = ("checkpoint", "outcome", "at", "nodes", "world_size", "restore_s", "bytes_total", "steps", "comparison", "tolerance", "note")
+    CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
+    OUTCOME_FIELD_NUMBER: _ClassVar[int]
+    AT_FIELD_NUMBER: _ClassVar[int]
+    NODES_FIELD_NUMBER: _ClassVar[int]
+    WORLD_SIZE_FIELD_NUMBER: _ClassVar[int]
+    RESTORE_S_FIELD_NUMBER: _ClassVar[int]
+    BYTES_TOTAL_FIELD_NUMBER: _ClassVar[int]
+    STEPS_FIELD_NUMBER: _ClassVar[int]
+    COMPARISON_FIELD_NUMBER: _ClassVar[int]
+    TOLERANCE_FIELD_NUMBER: _ClassVar[int]
+    NOTE_FIELD_NUMBER: _ClassVar[int]
+    checkpoint: str
+    outcome: DrillOutcomeRecord
+    at: float
+    nodes: _containers.RepeatedScalarFieldContainer[str]
+    world_size: int
+    restore_s: float
+    bytes_total: int
+    steps: int
+    comparison: ComparisonRecord
+    tolerance: float
+    note: str
+    def __init__(self, checkpoint: _Optional[str] = ..., outcome: _Optional[_Union[DrillOutcomeRecord, str]] = ..., at: _Optional[float] = ..., nodes: _Optional[_Iterable[str]] = ..., world_size: _Optional[int] = ..., restore_s: _Optional[float] = ..., bytes_total: _Optional[int] = ..., steps: _Optional[int] = ..., comparison: _Optional[_Union[ComparisonRecord, _Mapping]] = ..., tolerance: _Optional[float] = ..., note: _Optional[str] = ...) -> None: ...
+
+class DrillRecord(_message.Message):
+    __slots__ = ("job", "job_id", "path", "told", "step", "restore_s", "points")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    TOLD_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    RESTORE_S_FIELD_NUMBER: _ClassVar[int]
+    POINTS_FIELD_NUMBER: _ClassVar[int]
+    job: str
+    job_id: str
+    path: str
+    told: bool
+    step: int
+    restore_s: float
+    points: _containers.RepeatedCompositeFieldContainer[TrailPointRecord]
+    def __init__(self, job: _Optional[str] = ..., job_id: _Optional[str] = ..., path: _Optional[str] = ..., told: bool = ..., step: _Optional[int] = ..., restore_s: _Optional[float] = ..., points: _Optional[_Iterable[_Union[TrailPointRecord, _Mapping]]] = ...) -> None: ...
+
+class DrillBookRecord(_message.Message):
+    __slots__ = ("running", "asked", "asked_by", "asked_at", "due_since", "tries", "crashes", "try_at", "tried", "last")
+    RUNNING_FIELD_NUMBER: _ClassVar[int]
+    ASKED_FIELD_NUMBER: _ClassVar[int]
+    ASKED_BY_FIELD_NUMBER: _ClassVar[int]
+    ASKED_AT_FIELD_NUMBER: _ClassVar[int]
+    DUE_SINCE_FIELD_NUMBER: _ClassVar[int]
+    TRIES_FIELD_NUMBER: _ClassVar[int]
+    CRASHES_FIELD_NUMBER: _ClassVar[int]
+    TRY_AT_FIELD_NUMBER: _ClassVar[int]
+    TRIED_FIELD_NUMBER: _ClassVar[int]
+    LAST_FIELD_NUMBER: _ClassVar[int]
+    running: str
+    asked: str
+    asked_by: str
+    asked_at: float
+    due_since: float
+    tries: int
+    crashes: int
+    try_at: float
+    tried: _containers.RepeatedScalarFieldContainer[str]
+    last: DrillResultRecord
+    def __init__(self, running: _Optional[str] = ..., asked: _Optional[str] = ..., asked_by: _Optional[str] = ..., asked_at: _Optional[float] = ..., due_since: _Optional[float] = ..., tries: _Optional[int] = ..., crashes: _Optional[int] = ..., try_at: _Optional[float] = ..., tried: _Optional[_Iterable[str]] = ..., last: _Optional[_Union[DrillResultRecord, _Mapping]] = ...) -> None: ...
+
 class CheckpointRecord(_message.Message):
-    __slots__ = ("step", "generation", "path", "digest", "bytes_total", "world_size", "registered_at", "save_s", "state", "note", "fixed_size", "parent", "doubts", "passed", "pin", "asked", "verified_by", "verified_at", "tries", "try_at", "tried", "writer", "left", "samples", "saved_at")
+    __slots__ = ("step", "generation", "path", "digest", "bytes_total", "world_size", "registered_at", "save_s", "state", "note", "fixed_size", "parent", "doubts", "passed", "pin", "asked", "verified_by", "verified_at", "tries", "try_at", "tried", "writer", "left", "samples", "saved_at", "trail", "drilled")
     STEP_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     PATH_FIELD_NUMBER: _ClassVar[int]
@@ -247,6 +366,8 @@ class CheckpointRecord(_message.Message):
     LEFT_FIELD_NUMBER: _ClassVar[int]
     SAMPLES_FIELD_NUMBER: _ClassVar[int]
     SAVED_AT_FIELD_NUMBER: _ClassVar[int]
+    TRAIL_FIELD_NUMBER: _ClassVar[int]
+    DRILLED_FIELD_NUMBER: _ClassVar[int]
     step: int
     generation: int
     path: str
@@ -272,7 +393,9 @@ class CheckpointRecord(_message.Message):
     left: bool
     samples: int
     saved_at: float
-    def __init__(self, step: _Optional[int] = ..., generation: _Optional[int] = ..., path: _Optional[str] = ..., digest: _Optional[str] = ..., bytes_total: _Optional[int] = ..., world_size: _Optional[int] = ..., registered_at: _Optional[float] = ..., save_s: _Optional[float] = ..., state: _Optional[_Union[CheckpointStateRecord, str]] = ..., note: _Optional[str] = ..., fixed_size: bool = ..., parent: _Optional[str] = ..., doubts: _Optional[_Iterable[_Union[DoubtRecord, _Mapping]]] = ..., passed: _Optional[str] = ..., pin: _Optional[_Union[PinRecord, _Mapping]] = ..., asked: bool = ..., verified_by: _Optional[str] = ..., verified_at: _Optional[float] = ..., tries: _Optional[int] = ..., try_at: _Optional[float] = ..., tried: _Optional[_Iterable[str]] = ..., writer: _Optional[str] = ..., left: bool = ..., samples: _Optional[int] = ..., saved_at: _Optional[float] = ...) -> None: ...
+    trail: _containers.RepeatedCompositeFieldContainer[TrailPointRecord]
+    drilled: DrillResultRecord
+    def __init__(self, step: _Optional[int] = ..., generation: _Optional[int] = ..., path: _Optional[str] = ..., digest: _Optional[str] = ..., bytes_total: _Optional[int] = ..., world_size: _Optional[int] = ..., registered_at: _Optional[float] = ..., save_s: _Optional[float] = ..., state: _Optional[_Union[CheckpointStateRecord, str]] = ..., note: _Optional[str] = ..., fixed_size: bool = ..., parent: _Optional[str] = ..., doubts: _Optional[_Iterable[_Union[DoubtRecord, _Mapping]]] = ..., passed: _Optional[str] = ..., pin: _Optional[_Union[PinRecord, _Mapping]] = ..., asked: bool = ..., verified_by: _Optional[str] = ..., verified_at: _Optional[float] = ..., tries: _Optional[int] = ..., try_at: _Optional[float] = ..., tried: _Optional[_Iterable[str]] = ..., writer: _Optional[str] = ..., left: bool = ..., samples: _Optional[int] = ..., saved_at: _Optional[float] = ..., trail: _Optional[_Iterable[_Union[TrailPointRecord, _Mapping]]] = ..., drilled: _Optional[_Union[DrillResultRecord, _Mapping]] = ...) -> None: ...
 
 class TaskRecord(_message.Message):
     __slots__ = ("id", "kind", "node", "path", "digest", "destination", "deadline_s", "given_at")
@@ -481,7 +604,7 @@ class RunNoteRecord(_message.Message):
     def __init__(self, generation: _Optional[int] = ..., at: _Optional[float] = ..., what: _Optional[str] = ..., departs: bool = ...) -> None: ...
 
 class JobRecord(_message.Message):
-    __slots__ = ("name", "incarnation", "spec", "submitted_by", "submitted_at", "state", "reason", "since", "generation", "reserved", "reserved_at", "gang", "checkpoints", "failures", "without_progress", "best_step", "steps_lost", "cancel", "history", "grow_not_before", "last_nodes", "logic", "pauses", "retry_at", "shunned", "tasks", "tasks_given", "rollback", "rolled_generation", "exports", "saves_failed", "overdue_since", "fixed_nodes", "breaks", "node_seconds", "save_every", "notes", "memory_since")
+    __slots__ = ("name", "incarnation", "spec", "submitted_by", "submitted_at", "state", "reason", "since", "generation", "reserved", "reserved_at", "gang", "checkpoints", "failures", "without_progress", "best_step", "steps_lost", "cancel", "history", "grow_not_before", "last_nodes", "logic", "pauses", "retry_at", "shunned", "tasks", "tasks_given", "rollback", "rolled_generation", "exports", "saves_failed", "overdue_since", "fixed_nodes", "breaks", "node_seconds", "save_every", "notes", "memory_since", "drills", "drill")
     NAME_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     SPEC_FIELD_NUMBER: _ClassVar[int]
@@ -520,6 +643,8 @@ class JobRecord(_message.Message):
     SAVE_EVERY_FIELD_NUMBER: _ClassVar[int]
     NOTES_FIELD_NUMBER: _ClassVar[int]
     MEMORY_SINCE_FIELD_NUMBER: _ClassVar[int]
+    DRILLS_FIELD_NUMBER: _ClassVar[int]
+    DRILL_FIELD_NUMBER: _ClassVar[int]
     name: str
     incarnation: int
     spec: JobSpecRecord
@@ -558,7 +683,9 @@ class JobRecord(_message.Message):
     save_every: int
     notes: _containers.RepeatedCompositeFieldContainer[RunNoteRecord]
     memory_since: int
-    def __init__(self, name: _Optional[str] = ..., incarnation: _Optional[int] = ..., spec: _Optional[_Union[JobSpecRecord, _Mapping]] = ..., submitted_by: _Optional[str] = ..., submitted_at: _Optional[float] = ..., state: _Optional[_Union[JobStateRecord, str]] = ..., reason: _Optional[str] = ..., since: _Optional[float] = ..., generation: _Optional[int] = ..., reserved: _Optional[_Iterable[str]] = ..., reserved_at: _Optional[float] = ..., gang: _Optional[_Union[GangRecord, _Mapping]] = ..., checkpoints: _Optional[_Iterable[_Union[CheckpointRecord, _Mapping]]] = ..., failures: _Optional[int] = ..., without_progress: _Optional[int] = ..., best_step: _Optional[int] = ..., steps_lost: _Optional[int] = ..., cancel: _Optional[_Union[CancelRecord, _Mapping]] = ..., history: _Optional[_Iterable[_Union[GenerationHistoryRecord, _Mapping]]] = ..., grow_not_before: _Optional[float] = ..., last_nodes: _Optional[_Iterable[str]] = ..., logic: _Optional[int] = ..., pauses: _Optional[int] = ..., retry_at: _Optional[float] = ..., shunned: _Optional[_Iterable[str]] = ..., tasks: _Optional[_Iterable[_Union[TaskRecord, _Mapping]]] = ..., tasks_given: _Optional[int] = ..., rollback: _Optional[_Union[RollbackRecord, _Mapping]] = ..., rolled_generation: _Optional[int] = ..., exports: _Optional[_Iterable[_Union[ExportRecord, _Mapping]]] = ..., saves_failed: _Optional[int] = ..., overdue_since: _Optional[float] = ..., fixed_nodes: _Optional[int] = ..., breaks: _Optional[int] = ..., node_seconds: _Optional[float] = ..., save_every: _Optional[int] = ..., notes: _Optional[_Iterable[_Union[RunNoteRecord, _Mapping]]] = ..., memory_since: _Optional[int] = ...) -> None: ...
+    drills: DrillBookRecord
+    drill: DrillRecord
+    def __init__(self, name: _Optional[str] = ..., incarnation: _Optional[int] = ..., spec: _Optional[_Union[JobSpecRecord, _Mapping]] = ..., submitted_by: _Optional[str] = ..., submitted_at: _Optional[float] = ..., state: _Optional[_Union[JobStateRecord, str]] = ..., reason: _Optional[str] = ..., since: _Optional[float] = ..., generation: _Optional[int] = ..., reserved: _Optional[_Iterable[str]] = ..., reserved_at: _Optional[float] = ..., gang: _Optional[_Union[GangRecord, _Mapping]] = ..., checkpoints: _Optional[_Iterable[_Union[CheckpointRecord, _Mapping]]] = ..., failures: _Optional[int] = ..., without_progress: _Optional[int] = ..., best_step: _Optional[int] = ..., steps_lost: _Optional[int] = ..., cancel: _Optional[_Union[CancelRecord, _Mapping]] = ..., history: _Optional[_Iterable[_Union[GenerationHistoryRecord, _Mapping]]] = ..., grow_not_before: _Optional[float] = ..., last_nodes: _Optional[_Iterable[str]] = ..., logic: _Optional[int] = ..., pauses: _Optional[int] = ..., retry_at: _Optional[float] = ..., shunned: _Optional[_Iterable[str]] = ..., tasks: _Optional[_Iterable[_Union[TaskRecord, _Mapping]]] = ..., tasks_given: _Optional[int] = ..., rollback: _Optional[_Union[RollbackRecord, _Mapping]] = ..., rolled_generation: _Optional[int] = ..., exports: _Optional[_Iterable[_Union[ExportRecord, _Mapping]]] = ..., saves_failed: _Optional[int] = ..., overdue_since: _Optional[float] = ..., fixed_nodes: _Optional[int] = ..., breaks: _Optional[int] = ..., node_seconds: _Optional[float] = ..., save_every: _Optional[int] = ..., notes: _Optional[_Iterable[_Union[RunNoteRecord, _Mapping]]] = ..., memory_since: _Optional[int] = ..., drills: _Optional[_Union[DrillBookRecord, _Mapping]] = ..., drill: _Optional[_Union[DrillRecord, _Mapping]] = ...) -> None: ...
 
 class CordonRecord(_message.Message):
     __slots__ = ("by", "reason", "at", "drain", "deadline")
