@@ -55,6 +55,10 @@ class Scenario:
     """Limit on the size of any file a worker writes in the steps of :attr:`disk_full`; 0: none."""
     disk_full: tuple[int, int] = (0, 0)
     """First step, and the one after the last."""
+    saver_stopped: int = 0
+    """From this step on the saver of rank 1 does nothing, as one that the kernel pages out; 0: never."""
+    saver_killed: int = 0
+    """After this step it is killed by SIGKILL, as by the kernel for want of memory; 0: never."""
     checkpoints_declared: bool = True
     remove_after: int = 0
     """Someone deletes the checkpoint directory after this step."""
@@ -203,7 +207,11 @@ def _train(scenario: Scenario, rank: int) -> None:
                 shutil.rmtree(scenario.checkpoints)
             if step + 1 in scenario.disk_full:
                 _limit_saver(scenario.file_bytes_max if step + 1 == scenario.disk_full[0] else resource.RLIM_INFINITY)
+            if rank == 1 and step + 1 == scenario.saver_stopped:
+                _signal_saver(signal.SIGSTOP)
             job.step_done(step + 1, loss=loss, tokens=BATCH)
+            if rank == 1 and step + 1 == scenario.saver_killed:
+                _signal_saver(signal.SIGKILL)
             if (step + 1) % (scenario.flush_every or scenario.every) == 0:
                 job.flush()  # steps of a millisecond are sooner over than a save
             if step + 1 == scenario.die_after:
@@ -253,6 +261,13 @@ def _limit_saver(bytes_max: int) -> None:
     """The saver's files may not grow beyond ``bytes_max``: what a full disk looks like to a writer."""
     for child in psutil.Process().children():  # /proc/self/task/*/children may miss some while threads come and go
         resource.prlimit(child.pid, resource.RLIMIT_FSIZE, (bytes_max, resource.RLIM_INFINITY))
+
+
+def _signal_saver(number: int) -> None:
+    (saver,) = psutil.Process().children()
+    saver.send_signal(number)
+    if number == signal.SIGKILL:
+        os.waitid(os.P_PID, saver.pid, os.WEXITED | os.WNOWAIT)  # whoever started it is to hear how it ended
 
 
 def _write_outcome(

@@ -140,6 +140,26 @@ def test_a_full_disk_ends_no_training_and_the_save_is_made_up_for(
     assert any(5 < step < 10 for step in steps), "tried again before the next one was due"
 
 
+def test_a_saver_that_the_kernel_kills_fails_its_save_at_once_and_another_one_makes_up_for_it(tmp_path: Path) -> None:
+    scenario = Scenario(
+        folder=tmp_path, world_size=2, steps=30, every=10, flush_every=14, keep=9, saver_stopped=10, saver_killed=11
+    )
+    assert run(scenario) == [0, 0], "no rank waits for a word that never comes"
+    result = outcome(scenario)
+    assert [warning.partition(": ")[2] for warning in result.warnings] == ["rank 1: the saver ended with -9"]
+    steps = [name.step for name in map(CheckpointName.parse, _checkpoints(scenario)) if name is not None]
+    assert 10 not in steps
+    assert any(step % 10 for step in steps), f"tried again beside those that were due: {steps}"
+    assert steps[-1] == 30
+
+
+def test_a_saver_that_dies_between_two_saves_is_not_missed(tmp_path: Path) -> None:
+    scenario = Scenario(folder=tmp_path, world_size=2, saver_killed=6)
+    assert run(scenario) == [0, 0]
+    assert outcome(scenario).warnings == ()
+    assert _checkpoints(scenario) == ["step-000000004-g0", "step-000000008-g0", "step-000000012-g0"]
+
+
 def test_a_checkpoint_directory_that_vanishes_ends_no_training(tmp_path: Path) -> None:
     scenario = Scenario(folder=tmp_path, world_size=2, remove_after=5)
     assert run(scenario) == [0, 0]

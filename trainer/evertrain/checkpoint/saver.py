@@ -116,10 +116,20 @@ class Saver:
                 leave_note(open_storage(request.persist.root), request.persist.folder, note)
 
     def abandon(self, request: Abandon) -> None:
-        """Tell the committer not to wait."""
+        """Tell the committer not to wait; on its own rank, whoever watches for the commit.
+
+        The saver before may have written its part, or committed, and died before it could tell: then that stands.
+        """
         with suppress(StorageError):
+            storage = open_storage(request.root)
+            with suppress(Missing):
+                if MANIFEST_NAME in storage.list(request.folder):
+                    return
+            if request.rank == 0:
+                give_up(storage, request.folder)
+                return
             note = Note(rank=request.rank, failure=f"rank {request.rank}: {request.reason}")
-            leave_note(open_storage(request.root), request.folder, note)
+            leave_note(storage, request.folder, note)
 
     def _persist(self, request: Save, how: Persist, regions: list[Region]) -> Committed | None:
         storage, rank = open_storage(how.root), request.record.rank

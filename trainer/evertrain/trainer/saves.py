@@ -13,7 +13,7 @@ import json
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum, auto
 from pathlib import Path
 from typing import Any, Final
@@ -105,6 +105,8 @@ class Given:
         self.seal_s = 0.0
         """How long the saver took to seal the last copy."""
         self._ended: list[Ended] = []
+        self._handed: dict[str, Abandon] = {}
+        """By copy that the saver has: what is to be said of its checkpoint should the saver die."""
         self._sealed = False
         """A copy of the present layout is whole."""
 
@@ -135,10 +137,7 @@ class Given:
         try:
             replies = self.link.replies(within_s=within_s)
         except SaverGone as err:
-            if self.copies is not None:
-                self.copies.release_all()
-            for step in sorted(self.pending):
-                self.fail(step, str(err))
+            self.lost(err)
             return
         for reply in replies:
             match reply:
@@ -146,11 +145,33 @@ class Given:
                     self.seal_s = seal_s
                     self._seal(path, step)
                 case Released(copy=path):
+                    self._handed.pop(path, None)
                     if (copy := self._copy(path)) is not None:
                         copy.busy = False
                 case Ended():
                     self.pending.discard(reply.step)
                     self._ended.append(reply)
+
+    def hand(self, save: Save, abandon: Abandon | None) -> None:
+        """Give it a whole copy; another saver, if this one is dead. Raises :class:`SaverGone`."""
+        try:
+            self.link.save(save)
+        except SaverGone as err:
+            self.lost(err)
+            self.link.save(save)
+        if abandon is not None:
+            self._handed[save.copy] = abandon
+
+    def lost(self, err: SaverGone) -> None:
+        """The saver is dead, and with it the saves that it had: a new one says so, for others wait for them."""
+        handed, self._handed = list(self._handed.values()), {}
+        if self.copies is not None:
+            self.copies.release_all()
+        with suppress(SaverGone, OSError):  # then the next save fails on all ranks, and says why
+            for abandon in handed:
+                self.link.abandon(replace(abandon, reason=str(err)))
+        for step in sorted(self.pending):
+            self.fail(step, str(err))
 
     def _seal(self, path: str, step: int) -> None:
         copy = self._copy(path)
@@ -228,6 +249,8 @@ class Saves:
         self, loop: Mapping[str, Any], rng: Mapping[str, Any]
     ) -> tuple[str, State | None, list[tuple[Piece, torch.Tensor]]]:
         """What is wrong, or the state and its pieces."""
+        if never := self.given.link.never:
+            return never, None, []
         try:
             state = self._parts.capture(loop, rng=rng, rank=self._peers.rank)
             return "", state, [pair for name, tensor in state.tensors.items() for pair in pieces_of(name, tensor)]
@@ -350,17 +373,16 @@ class Saves:
             entries=(),
             values=values,
         )
-        self.given.link.save(
-            Save(
-                step=target.step,
-                copy=str(under.copy.path),
-                layout=str(self._layout_path),
-                record=record,
-                world_size=self._peers.world_size,
-                alike=alike,
-                persist=self._persist_of(target),
-            )
+        save = Save(
+            step=target.step,
+            copy=str(under.copy.path),
+            layout=str(self._layout_path),
+            record=record,
+            world_size=self._peers.world_size,
+            alike=alike,
+            persist=self._persist_of(target),
         )
+        self.given.hand(save, self._abandon_of(target, reason=""))
 
     def _persist_of(self, target: Target) -> Persist | None:
         if target.manifest is None:
@@ -380,16 +402,16 @@ class Saves:
     def _give_up(self, under: _Under, reason: str) -> None:
         """This rank's copy is not whole: the committer is told at once, and does not wait."""
         under.copy.busy = False
-        if under.target.manifest is not None:
-            abandon = Abandon(
-                root=self._whose.root,
-                folder=str(under.target.manifest.name),
-                rank=self._peers.rank,
-                step=under.target.step,
-                reason=reason,
-            )
+        if (abandon := self._abandon_of(under.target, reason=reason)) is not None:
             self.given.link.abandon(abandon)
         self.given.fail(under.target.step, f"rank {self._peers.rank}: {reason}")
+
+    def _abandon_of(self, target: Target, *, reason: str) -> Abandon | None:
+        """What is said of a checkpoint that this rank's part of will not come; None: it is only a copy in memory."""
+        if target.manifest is None:
+            return None
+        rank, folder = self._peers.rank, str(target.manifest.name)
+        return Abandon(root=self._whose.root, folder=folder, rank=rank, step=target.step, reason=reason)
 
     # -- a save ends
 

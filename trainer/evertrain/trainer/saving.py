@@ -37,6 +37,13 @@ class SaverLink:
         self._starts_left = STARTS_MAX
         self._requests = 0
 
+    @property
+    def never(self) -> str:
+        """Why this process will have no saver any more; empty: it may have one."""
+        if self._socket is not None or self._starts_left:
+            return ""
+        return f"the saver died {STARTS_MAX} times: look for the kernel's OOM killer and at its stderr"
+
     def save(self, request: Save) -> None:
         """Hand over a whole copy. Raises :class:`SaverGone`."""
         self._requests += 1
@@ -53,8 +60,8 @@ class SaverLink:
         """Start it now, so that the first save need not. Raises :class:`SaverGone`."""
         if self._socket is not None:
             return
-        if not self._starts_left:
-            raise SaverGone(f"the saver died {STARTS_MAX} times: look for the kernel's OOM killer and at its stderr")
+        if never := self.never:
+            raise SaverGone(never)
         self._starts_left -= 1
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         with theirs:
