@@ -13,9 +13,11 @@ import torch
 from torch import nn
 
 from evertrain import trainer
+from evertrain.checkpoint.tasks import described, place_of
 from evertrain.contract.beacon import CheckpointCommitted, CheckpointFailed, Trail, Wish
 from evertrain.contract.exits import WorkerExit
 from evertrain.contract.trail import TrailPoint
+from evertrain.trainer import data
 from evertrain.trainer.peers import GroupMissing
 from evertrain.trainer.plain import NotPlain
 from evertrain.trainer.session import Session
@@ -104,6 +106,24 @@ def test_a_checkpoint_names_its_parent(tmp_path: Path, launcher: BeaconListener)
     text = Path(second.path, "manifest.json").read_text()
     assert first.path in text
     assert first.digest in text
+
+
+@pytest.mark.parametrize(
+    "sampler",
+    [data.ElasticSampler(100, 8), data.ElasticShards(data.ShardOrder(counts=(40, 60), batch=8, streams=2))],
+)
+def test_a_checkpoint_knows_how_many_samples_were_consumed(
+    tmp_path: Path, launcher: BeaconListener, sampler: Any
+) -> None:
+    with Session(_settings(tmp_path, beacon=str(launcher.path), generation=4)) as job:
+        model = nn.Linear(1, 1)
+        job.state(model=model, optimizer=None, sampler=sampler).restore()
+        for step in range(1, 11):
+            _change(model)
+            job.step_done(step)
+    (told,) = [report for report in launcher.accept().read_all() if isinstance(report, CheckpointCommitted)]
+    assert told.samples == 80
+    assert "samples:    80" in described(place_of(told.path))
 
 
 def test_a_yield_runs_finally_blocks_and_exits_with_the_agreed_code(tmp_path: Path, launcher: BeaconListener) -> None:

@@ -33,7 +33,6 @@ from evertrain.checkpoint.manifest import (
     VerificationFailed,
     decode_manifest,
     padded,
-    sha256,
 )
 from evertrain.checkpoint.request import (
     Abandon,
@@ -55,6 +54,7 @@ from evertrain.checkpoint.writing import (
     Region,
     SaveFailed,
     commit,
+    committed_as,
     digests_of,
     give_up,
     is_given_up,
@@ -223,7 +223,7 @@ def _await_commit(storage: Storage, how: Persist) -> Committed | None:
         with suppress(Missing):
             data = storage.read(f"{how.folder}/{MANIFEST_NAME}", bytes_max=MANIFEST_BYTES_MAX)
             path = f"{storage.url.rstrip('/')}/{how.folder}"
-            return Committed(path=path, digest=sha256(data), bytes_total=decode_manifest(data).bytes_total)
+            return committed_as(decode_manifest(data), data, path=path)
         if is_given_up(storage, how.folder):
             raise SaveFailed("rank 0 gave it up; its log says why")
         time.sleep(POLL_S)
@@ -289,6 +289,7 @@ def _tell_launcher(ended: Ended, committed: Committed) -> None:
         path=committed.path,
         digest=committed.digest,
         bytes_total=committed.bytes_total,
+        samples=committed.samples,
         world_size=int(os.environ.get("WORLD_SIZE", "1")),
         save_s=ended.persist_s,
     )

@@ -67,6 +67,7 @@ class Committed:
     path: str
     digest: str
     bytes_total: int
+    samples: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,7 +170,12 @@ def commit(
     with suppress(StorageError):  # one that stays means nothing
         for rank in range(draft.world_size):
             storage.remove(f"{folder}/{_note_name(rank)}")
-    return Committed(path=_joined(storage.url, folder), digest=sha256(data), bytes_total=manifest.bytes_total)
+    return committed_as(manifest, data, path=_joined(storage.url, folder))
+
+
+def committed_as(manifest: CheckpointManifest, data: bytes, *, path: str) -> Committed:
+    """What is told of the checkpoint at ``path``, whose manifest is ``data``."""
+    return Committed(path=path, digest=sha256(data), bytes_total=manifest.bytes_total, samples=manifest.samples)
 
 
 def is_stale(manifest: CheckpointManifest, parent: CheckpointManifest) -> bool:

@@ -12,7 +12,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, runtime_checkable
 
 import torch
 
@@ -33,6 +33,13 @@ class Stateful(Protocol):
     def state_dict(self) -> Mapping[str, Any]: ...
 
     def load_state_dict(self, state_dict: Any, /) -> object: ...
+
+
+@runtime_checkable
+class CountsSamples(Protocol):
+    """A part that knows how many samples the whole job has consumed: a sampler whose order is a plan."""
+
+    def consumed(self, step: int, /) -> int: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +74,10 @@ class Parts:
     def optimizers(self) -> list[torch.optim.Optimizer]:
         """Declared parts that are optimizers of torch."""
         return [part for part in self.stateful.values() if isinstance(part, torch.optim.Optimizer)]
+
+    def consumed(self, step: int) -> int:
+        """Samples that the whole job has consumed when ``step`` steps are complete; 0: no part knows."""
+        return next((part.consumed(step) for part in self.stateful.values() if isinstance(part, CountsSamples)), 0)
 
     def lasting(self) -> set[int]:
         """Addresses of tensors that nothing but an optimizer's step changes: parameters, and what it keeps of them."""

@@ -261,6 +261,10 @@ class ElasticShards:
         quarantine = self._handing.declare(self.order.quarantine, samples, from_step=from_step)
         self.order = replace(self.order, quarantine=quarantine)
 
+    def consumed(self, step: int) -> int:
+        """Samples that the whole job has consumed when ``step`` steps are complete: each step has as many."""
+        return step * self.order.batch
+
     def state_dict(self) -> dict[str, Any]:
         """What identifies the order, and who is left out of it. The position is the checkpoint's step."""
         order = self.order
