@@ -13,7 +13,9 @@ from evertrain.diagnosis.scoring import without_cause
 from evertrain.diagnosis.vocabulary import TREATMENT, FailureClass, NodeAction, Role
 from support.evidence import cases, classifier, lines, merged
 
-ALL = [case for name in ("field_cases", "reported", "held_out", "later_reported") for case in cases(name)]
+ALL = [
+    case for name in ("field_cases", "reported", "held_out", "later_reported", "last_reported") for case in cases(name)
+]
 LINES = sorted({line for case in ALL for line in case.log.split("\n") if line.strip()})
 VICTIMS = [
     line

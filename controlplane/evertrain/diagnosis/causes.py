@@ -46,6 +46,10 @@ TIERS: Final[tuple[tuple[FailureClass, ...], ...]] = (
 """Which class is believed first where times do not decide. What is close to the machine goes before the program's."""
 
 _BASE_MODEL: Final = re.compile(r"(?i)\.cache/|/hub/|huggingface|pretrained|base[_-]?model|torch/checkpoints|/models--")
+_STRANGERS_OF_OLD: Final = re.compile(
+    r"(?P<total>[\d.]+) GiB total capacity; .{0,60}?"
+    r"(?P<free>[\d.]+) (?P<unit>[GM])iB free; (?P<own>[\d.]+) GiB reserved"
+)
 _STRANGERS: Final = re.compile(
     r"(?i)total capacity of (?P<total>[\d.]+) GiB of which (?P<free>[\d.]+) (?P<unit>[GM])iB is free.*"
     r"this process has (?P<own>[\d.]+) GiB"
@@ -238,7 +242,13 @@ def said_cause(picture: Picture) -> Draft | None:
         return None
     best = min(
         found,
-        key=lambda each: (each.line.secondary, tier[each.signal.cls], each.signal.priority, found.index(each)),
+        key=lambda each: (
+            each.line.secondary,
+            tier[each.signal.cls],
+            not is_of_machine(each),
+            each.signal.priority,
+            found.index(each),
+        ),
     )
     earlier = [each for each in found if (gap_s(each, best) or 0.0) > EARLIER_S and not each.line.secondary]
     if earlier:
@@ -299,6 +309,7 @@ def _plain(picture: Picture, causes: Sequence[Finding]) -> Draft:
         missing = ("the kernel log of that node: only that tells a program's error from a GPU's",)
     elif treatment.group is Group.NODE and not nodes_of(picture, causes):
         missing = ("which node it is",)
+    taken_out = best.signal.node_action in {NodeAction.DRAIN, NodeAction.DIAGNOSE}
     return Draft(
         cls=cls,
         confidence=confidence,
@@ -306,7 +317,7 @@ def _plain(picture: Picture, causes: Sequence[Finding]) -> Draft:
         why=why,
         kind=_kind(best, names),
         names=names,
-        job_action=best.signal.job_action,
+        job_action=best.signal.job_action or (JobAction.RETRY_EXCLUDE if taken_out else None),
         attempts_max=best.signal.attempts_max,
         node_action=best.signal.node_action,
         node_steps=best.signal.node_steps,
@@ -383,7 +394,10 @@ def _only_there(picture: Picture, causes: Sequence[Finding]) -> Draft | None:
 
 def _foreign_memory(_picture: Picture, causes: Sequence[Finding]) -> Draft | None:
     """GPU memory that neither this process nor anybody free has: a stranger on that GPU."""
-    if causes[0].signal.cls is not C.GPU_OOM or not (match := _STRANGERS.search(causes[0].line.text)):
+    text = causes[0].line.text
+    if causes[0].signal.cls is not C.GPU_OOM or not (
+        match := _STRANGERS.search(text) or _STRANGERS_OF_OLD.search(text)
+    ):
         return None
     free_gib = float(match["free"]) / (1024.0 if match["unit"] == "M" else 1.0)
     foreign_gib = float(match["total"]) - free_gib - float(match["own"])
@@ -454,6 +468,11 @@ def _gpus(picture: Picture, findings: Sequence[Finding]) -> tuple[str, ...]:
             names[node] = None
     known = {name.partition("/")[0] for name in names if "/" in name}
     return tuple(name for name in names if "/" in name or name not in known) or ranks_of(findings)
+
+
+def is_of_machine(finding: Finding) -> bool:
+    """Whether a kernel or an agent said it: they see what ranks only suffer."""
+    return is_kernel(finding.line) or finding.line.origin.kind is SourceKind.AGENT
 
 
 def is_launcher(finding: Finding) -> bool:

@@ -13,6 +13,11 @@ from evertrain.diagnosis.table import Signal, Table
 
 _XID: Final = re.compile(r"\bXid\b.{0,4}?\((?:PCI:)?(?P<pci>[0-9a-fA-F:.]+)\): (?P<xid>\d+)(?=[,\s]|$)(?P<rest>.*)")
 _XID_FACTS: Final = re.compile(r"pid='?(?P<pid>\d+)|(?P<unit>GPC \d+, TPC \d+)")
+_XID_TOLD: Final = re.compile(
+    r"(?i)\bxid(?: error| code| event)?[ :#=]{1,3}(?P<xid>\d{1,3})\b(?! ?(?:events?|times|count))"
+    r"(?:.{0,60}\bnode[ :=]?(?P<node>[\w.-]*\d[\w.-]*))?"
+)
+"""As monitors and people say it; the kernel's own form is better and comes first."""
 _RECOVERY: Final = re.compile(r"recovery action changed from .{0,60} to 0x[0-9a-f]+ \((?P<target>[^)]*)\)")
 _PATH: Final = re.compile(r"(?:^|[\s'\"(=:])(?P<path>(?:/|s3://|gs://|~/)[\w./+@=-]{2,300})")
 NEEDLE_MIN: Final = 3
@@ -60,7 +65,7 @@ class Finder:
 
     def first(self, line: Line) -> Finding | None:
         """The signal of the lowest priority that matches; None when no one does."""
-        if "Xid" in line.text and (match := _XID.search(line.text)) and (found := self._xid(line, match)):
+        if "xid" in line.text.lower() and (found := self._xid(line)):
             return found
         key = masked(line.text)
         candidates = self._candidates.get(key)
@@ -79,7 +84,13 @@ class Finder:
                 return Finding(signal=candidate.signal, line=line, facts=_with_path(facts, line.text))
         return None
 
-    def _xid(self, line: Line, match: re.Match[str]) -> Finding | None:
+    def _xid(self, line: Line) -> Finding | None:
+        match = _XID.search(line.text)
+        if match is None:
+            told = _XID_TOLD.search(line.text)
+            signal = self._xids.get(int(told["xid"])) if told else None
+            facts = {name: value for name, value in told.groupdict().items() if value} if told else {}
+            return Finding(signal=signal, line=line, facts=facts) if signal else None
         signal = self._xids.get(int(match["xid"]))
         if signal is None:
             return None

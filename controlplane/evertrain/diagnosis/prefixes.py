@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
-from evertrain.diagnosis.evidence import Moment, Origin, SourceKind
+from evertrain.diagnosis.evidence import Clock, Moment, Origin, SourceKind
 from evertrain.diagnosis.moments import leading_moment, time_of_day
 
 PREFIXES_MAX: Final = 10
@@ -115,6 +115,12 @@ def _glog(head: _Head, match: re.Match[str]) -> None:
     head.at = time_of_day(match["h"], match["m"], match["s"])
 
 
+def _kmsg(head: _Head, match: re.Match[str]) -> None:
+    """A raw record of /dev/kmsg."""
+    head.kind = SourceKind.KERNEL
+    head.at = Moment(clock=Clock.UPTIME, at_s=int(match["us"]) / 1e6)
+
+
 def _attempt(head: _Head, match: re.Match[str]) -> None:
     head.attempt = int(match["attempt"])
     head.node = match["node"] or head.node
@@ -160,7 +166,9 @@ _PREFIXES: Final[dict[str, tuple[tuple[re.Pattern[str], _Apply], ...]]] = {
             _glog,
         ),
     ),
+    "<": ((re.compile(r"<\d{1,3}>"), _nothing),),
     "digit": (
+        (re.compile(r"\d{1,3},\d+,(?P<us>\d+),[^;]{0,80};"), _kmsg),
         (re.compile(r"(?P<rank>\d{1,6}): (?=\S|\s{2})"), _weak_rank),
         (re.compile(rf"(?P<node>{_IP}):\s"), _node),
     ),
@@ -246,7 +254,7 @@ def _origin(kind: SourceKind, node: str | None, rank: int | None, label: str) ->
 def _candidates(first: str) -> tuple[tuple[re.Pattern[str], _Apply], ...]:
     if not first:
         return ()
-    if first in "[(":
+    if first in "[(<":
         return _PREFIXES[first]
     if first.isdigit():
         return _PREFIXES["digit"]

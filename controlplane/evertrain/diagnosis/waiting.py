@@ -111,6 +111,8 @@ def unclear_error(picture: Picture) -> Draft | None:
         cls = C.SOFTWARE_TRANSIENT
     if first.signal.id == "ckpt-empty" and not _reads_checkpoint(picture, first):
         cls = C.UNKNOWN
+    if first.signal.id == "py-exception-other" and not _INFRASTRUCTURE.search(first.line.text):
+        cls = C.USER_CODE
     names = ranks_of(found)[:1] if len(ranks_of(found)) <= 1 or 2 * len(ranks_of(found)) <= len(picture.ranks) else ()
     missing = ["the kernel log of that node around that time", "whether it comes back on other nodes"]
     why = lowered(first.signal.about)
@@ -137,6 +139,13 @@ def unclear_error(picture: Picture) -> Draft | None:
         else NodeAction.NONE,
         missing=tuple(missing),
     )
+
+
+_INFRASTRUCTURE: Final = re.compile(
+    r"(?i)cuda|nccl|gloo|driver|device|gpu|connect|socket|network|time(?:d )?out|host|node|resource|memory|storage|disk"
+    r"|i/o|service|server|worker|actor|process|unavailable|aborted|internal"
+)
+"""Words of machines and services: an unknown error that has one of them is not taken for the program's."""
 
 
 def different_collectives(picture: Picture) -> Draft | None:
@@ -364,6 +373,15 @@ _MENDED: Final = re.compile(r"(?i)\bcorrected\b|\b(?:0|no) (?:errors?|failures?)
 
 def nothing(picture: Picture) -> Draft:
     """Nothing in this text is a failure, or nothing that the table knows."""
+    blind = [finding for finding in picture.findings if finding.signal.id == "monitor-down"]
+    if blind:
+        return Draft(
+            cls=C.UNKNOWN,
+            confidence=Confidence.LOW,
+            causes=blind,
+            why="the monitor itself is broken: nothing is known of the node, and that is no fault of the node",
+            missing=("a check of the node by other means",),
+        )
     known = {finding.line.order for finding in picture.findings}
     words = [line for line in picture.lines if line.order not in known and _TROUBLE.search(line.text)]
     words = [line for line in words if not _MENDED.search(line.text)]

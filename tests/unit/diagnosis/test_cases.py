@@ -14,7 +14,7 @@ from evertrain.diagnosis.scoring import POINTS_MAX, Mark, Way, mark, score
 from evertrain.diagnosis.vocabulary import NodeAction
 from support.evidence import cases, classifier, merged
 
-FILES = ("field_cases", "reported", "held_out", "later_reported")
+FILES = ("field_cases", "reported", "held_out", "later_reported", "last_reported")
 SHARE_LEAST = 0.97
 EVERY = [case for name in FILES for case in cases(name)]
 TEARDOWN = (

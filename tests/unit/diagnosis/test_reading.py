@@ -72,6 +72,8 @@ def test_prefixes_of_loggers_and_launchers_are_taken_off(
         ("[10:00:05] x", Clock.DAY, 36005.0),
         ("E0510 20:48:44.5 1 add_port.cc:83] x", Clock.DAY, 74924.5),
         ("[ 1843.308145] x", Clock.UPTIME, 1843.308145),
+        ("6,3964,206764307,-;x", Clock.UPTIME, 206.764307),
+        ("<4>[ 12.5] x", Clock.UPTIME, 12.5),
         ("t+6h12m x", Clock.ELAPSED, 22320.0),
         ("t+4s x", Clock.ELAPSED, 4.0),
         ("day2 x", Clock.ELAPSED, 172800.0),

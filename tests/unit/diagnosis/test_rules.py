@@ -118,6 +118,12 @@ def test_memory_that_a_stranger_holds_is_the_nodes() -> None:
     )
     assert verdict(r2=text.format("12.0")).cls is FailureClass.NODE_SOFTWARE
     assert verdict(r2=text.format("78.0")).cls is FailureClass.GPU_OOM
+    of_old = (
+        "torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB (GPU 3; "
+        "79.15 GiB total capacity; 5.10 GiB already allocated; 12.00 MiB free; {} GiB reserved in total by PyTorch)"
+    )
+    assert verdict(r2=of_old.format("6.00")).cls is FailureClass.NODE_SOFTWARE
+    assert verdict(r2=of_old.format("78.00")).cls is FailureClass.GPU_OOM
 
 
 def test_ranks_that_called_different_things_show_the_one_that_is_different() -> None:
@@ -258,6 +264,35 @@ def test_probes_speak_through_the_same_table() -> None:
     )
     found = classifier().verdict([], [seen])
     assert (found.cls, found.culprit.names, found.rule) == (FailureClass.HARDWARE_GPU, ("n9",), "driver-verdict")
+
+
+def test_an_xid_is_understood_as_monitors_say_it_too() -> None:
+    found = merged("gpu-health: XID 79 on GPU 3 of node n7")
+    assert (found.cls, found.culprit.names) == (FailureClass.HARDWARE_GPU, ("n7",))
+    assert merged("health: XID 13 events: 0").group is Group.NONE
+
+
+def test_a_blind_monitor_is_no_fault_of_the_node() -> None:
+    found = merged("Error connecting to nv-hostengine: Host engine connection invalid/disconnected")
+    assert (found.cls, found.node_action) == (FailureClass.UNKNOWN, NodeAction.NONE)
+
+
+@pytest.mark.parametrize(
+    ("text", "cls"),
+    [
+        ("RuntimeError: The expected number of heads is 16 but got 8", FailureClass.USER_CODE),
+        ("RuntimeError: driver said no", FailureClass.UNKNOWN),
+    ],
+)
+def test_an_unknown_error_is_the_programs_with_low_confidence_unless_it_speaks_of_machines(
+    text: str, cls: FailureClass
+) -> None:
+    found = merged(text)
+    assert (found.cls, found.confidence) == (cls, Confidence.LOW)
+
+
+def test_an_exception_is_found_although_its_text_speaks_of_loading() -> None:
+    assert merged("OSError: Can't load tokenizer for 'org/model' from '/x/y'").cls is FailureClass.USER_CONFIG
 
 
 def test_only_consequences_say_whose_log_is_needed() -> None:
