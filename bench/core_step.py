@@ -22,6 +22,7 @@ from dataclasses import replace
 from evertrain.contract.jobspec import CheckpointPolicy, JobSpec, NodeRange
 from evertrain.contract.launch import CheckpointNotice, GroupState, LauncherState, LauncherStatus, StartPhases
 from evertrain.controlplane.core.commands import ProbeNode
+from evertrain.controlplane.core.contact import Verdict
 from evertrain.controlplane.core.events import (
     Event,
     JobSubmitted,
@@ -33,7 +34,7 @@ from evertrain.controlplane.core.events import (
     TimerFired,
 )
 from evertrain.controlplane.core.ids import Instant, JobName, NodeName, Term
-from evertrain.controlplane.core.state import Gang, State, Verdict
+from evertrain.controlplane.core.state import Gang, State
 from evertrain.controlplane.core.step import step
 
 SIZES = (16, 256, 2_048, 16_384)

@@ -85,7 +85,7 @@ class Node:
             sys.executable,
             *program,
             *given,
-            *("--devices", "none", "--slots", "4", "--log-format", "json"),
+            *("--devices", "none", "--slots", "4", "--log-format", "json", "--health", "off"),
             *options,
             stderr=asyncio.subprocess.PIPE,
             env={**os.environ, **(env or {})},

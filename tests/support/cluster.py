@@ -12,6 +12,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -81,7 +82,7 @@ class Cluster:
         home = state.nodes_dir(self.folder) / name
         home.mkdir(exist_ok=True)
         own = ("--coordinator", known, "--node", name, "--state-dir", str(home), "--slots", "4", "--devices", "none")
-        self._spawn(name, "evertrain-agent", *own, *flags)
+        self._spawn(name, "evertrain-agent", *own, "--health", "off", *flags)
 
     def start(self, nodes: int) -> Self:
         """One coordinator and ``nodes`` agents, all met."""
@@ -255,6 +256,12 @@ class Cluster:
             return {n.name for n in nodes if n.health == operator_pb2.NODE_HEALTH_HEALTHY} >= set(names)
 
         self.wait_until(healthy, f"{', '.join(names)} registered")
+
+    def wait_node(self, name: str, fits: Callable[[operator_pb2.Node], bool]) -> None:
+        """Wait until a node, with all conditions of its health, is as it should be."""
+        request = operator_pb2.GetNodeRequest(name=name)
+        look = partial(self.operator().GetNode, request, timeout=5, wait_for_ready=True)
+        self.wait_until(lambda: fits(look().node), f"{name} is as it should be")
 
     def events(self, coordinator: str = "") -> list[operator_pb2.Event]:
         """All that was told."""

@@ -15,7 +15,7 @@ LAUNCHER = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(
 def main() -> None:
     """Register, then wait for SIGTERM. A node named in $BROKEN ends at once; one in $MUTE never registers."""
     parser = argparse.ArgumentParser()
-    for name in ("--coordinator", "--node", "--state-dir", "--slots", "--log-format"):
+    for name in ("--coordinator", "--node", "--state-dir", "--slots", "--log-format", "--health"):
         parser.add_argument(name, required=True)
     parser.add_argument("--nodes-dir", type=Path, required=True)
     given = parser.parse_args()

@@ -23,6 +23,7 @@ from evertrain.contract.launch import (
 from evertrain.contract.task import TaskKind, TaskOrder, TaskOutcome, TaskResult
 from evertrain.controlplane.core.checkpoint import Checkpoint
 from evertrain.controlplane.core.commands import Answer, Decision, ProbeNode, Told, WakeAt
+from evertrain.controlplane.core.contact import Verdict
 from evertrain.controlplane.core.events import (
     CancelAsked,
     CheckpointAsked,
@@ -44,7 +45,7 @@ from evertrain.controlplane.core.invariants import check_invariants
 from evertrain.controlplane.core.lineage import named
 from evertrain.controlplane.core.orders import JobOrder, orders_for, tasks_for
 from evertrain.controlplane.core.policy import Policy
-from evertrain.controlplane.core.state import Job, State, Verdict
+from evertrain.controlplane.core.state import Job, State
 from evertrain.controlplane.core.step import step
 
 

@@ -59,7 +59,7 @@ ALLOWED: Final = {
     | {"immutables", "grpc_health", "grpc_reflection", "structlog", "tenacity", "uvloop"},
     "evertrain.ctl": STDLIB | RPC | {"typer", "click", "rich", "yaml"},
     "evertrain.agent.core": DATA_ONLY,
-    "evertrain.agent": STDLIB | RPC | {"psutil", "structlog", "tenacity", "uvloop"},
+    "evertrain.agent": STDLIB | RPC | {"psutil", "pynvml", "structlog", "tenacity", "uvloop"},
     "evertrain.chaos": STDLIB
     | RPC
     | {"matplotlib", "rich", "torch", "numpy", "psutil", "pydantic", "structlog", "typer", "yaml"},

@@ -12,8 +12,8 @@ from google.protobuf.message import Message
 from hypothesis import given, settings
 
 from evertrain.api import mirror
-from evertrain.api.v1 import agent_pb2, job_pb2, operator_pb2
-from evertrain.contract import jobspec, launch, task
+from evertrain.api.v1 import agent_pb2, health_pb2, job_pb2, operator_pb2
+from evertrain.contract import health, jobspec, launch, task
 from support.messages import instances
 
 PAIRS: tuple[tuple[type, type[Message]], ...] = (
@@ -22,6 +22,7 @@ PAIRS: tuple[tuple[type, type[Message]], ...] = (
     (launch.GangPlace, job_pb2.GangPlace),
     (task.TaskOrder, agent_pb2.TaskOrder),
     (task.TaskResult, agent_pb2.TaskResult),
+    (health.Condition, health_pb2.Condition),
 )
 """Pairs that are copied by the mirror; what is nested in them is covered with them."""
 

@@ -13,6 +13,8 @@ import structlog
 
 from evertrain.agent import core, errands, folders
 from evertrain.agent.config import Config
+from evertrain.agent.health.keeping import Folder
+from evertrain.agent.health.monitor import Monitor, Work
 from evertrain.agent.journal import Journal, StateDir
 from evertrain.agent.launchers import Launcher
 from evertrain.agent.model import (
@@ -39,7 +41,7 @@ from evertrain.agent.spawn import Starter
 from evertrain.agent.tasks import Tasks
 from evertrain.api.mirror import to_message
 from evertrain.api.transport import open_channel
-from evertrain.api.v1 import agent_pb2, job_pb2
+from evertrain.api.v1 import agent_pb2, health_pb2, job_pb2
 from evertrain.contract.shared_memory import remove_copies_folder
 from evertrain.contract.version import version
 
@@ -65,9 +67,10 @@ class Agent:
         boot_id: str,
         rng: Random,
         clock: Callable[[], float],
+        wall: Callable[[], float],
         nonce: Callable[[], str],
     ) -> None:
-        """``clock`` is monotonic, in seconds; ``nonce`` never returns the same text twice."""
+        """``clock`` is monotonic, in seconds, ``wall`` since the epoch; ``nonce`` never returns the same text twice."""
         self._config, self._state_dir, self._starter = config, state_dir, starter
         self._boot_id, self._clock, self._nonce = boot_id, clock, nonce
         self._identity = state_dir.identity()
@@ -93,6 +96,21 @@ class Agent:
             rng=rng,
             clock=clock,
         )
+        self._health = self._monitor(rng, wall)
+
+    def _monitor(self, rng: Random, wall: Callable[[], float]) -> Monitor | None:
+        if self._config.health is None:
+            return None
+        return Monitor(
+            self._config.health,
+            folder=Folder(self._state_dir.path),
+            boot_id=self._boot_id,
+            rng=rng,
+            clock=self._clock,
+            wall=wall,
+            changed=self._session.report_due,
+            work=lambda: _work(self._state.memory),
+        )
 
     async def run(self) -> None:
         """Work until cancelled."""
@@ -103,6 +121,8 @@ class Agent:
                     group.create_task(launcher.adopt())
             group.create_task(self._work(group))
             group.create_task(self._keep_journal())
+            if self._health is not None:
+                group.create_task(self._health.run())
             await self._hear_found()
             await self._session.run()
 
@@ -128,7 +148,10 @@ class Agent:
 
     def report(self) -> agent_pb2.NodeReport:
         """All that is true here now."""
+        conditions, left_out = ((), 0) if self._health is None else self._health.told()
         return agent_pb2.NodeReport(
+            conditions=[to_message(each, health_pb2.Condition) for each in conditions],
+            conditions_left_out=left_out,
             launchers=[to_message(each, job_pb2.LauncherStatus) for each in core.statuses(self._state)],
             orders_revision=self._state.revision,
             tasks=[to_message(each, agent_pb2.TaskResult) for each in errands.results(self._state)],
@@ -268,6 +291,13 @@ class Agent:
                 await self._heard.wait()
         except TimeoutError:
             log.warning("launcher.silent", reason="a launcher of an earlier agent says nothing; told as last ordered")
+
+
+def _work(memory: Memory) -> Work:
+    """What runs on the node, as far as its health is concerned."""
+    running = [each for each in memory.jobs if each.launcher is not None]
+    folders = (each.spec.checkpoint.dir for each in running)
+    return Work(folders=frozenset(each for each in folders if each.startswith("/")), busy=bool(running))
 
 
 def _with_found(memory: Memory, jobs: Path) -> Memory:

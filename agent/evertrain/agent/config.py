@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from evertrain.agent.health.rules_file import load
+from evertrain.agent.health.settings import GpuSource, Settings
 from evertrain.api.transport import Tls, TransportError, check_plaintext
 from evertrain.contract.version import version
 
@@ -40,6 +42,8 @@ class Config:
     tls: Tls | None = None
     insecure: bool = False
     log_format: str = "console"
+    health: Settings | None = None
+    """None: the node's health is not watched."""
 
 
 def parse(arguments: Sequence[str], *, environment: Mapping[str, str], terminal: bool) -> Config:
@@ -48,7 +52,7 @@ def parse(arguments: Sequence[str], *, environment: Mapping[str, str], terminal:
     given = parser.parse_args(arguments)
     try:
         return _checked(given, environment, terminal=terminal)
-    except (TransportError, ValueError) as err:
+    except (TransportError, ValueError) as err:  # RulesError is a ValueError
         parser.error(str(err))
 
 
@@ -76,6 +80,24 @@ def _checked(given: argparse.Namespace, environment: Mapping[str, str], *, termi
         tls=tls,
         insecure=given.insecure,
         log_format=given.log_format or ("console" if terminal else "json"),
+        health=_health(given),
+    )
+
+
+def _health(given: argparse.Namespace) -> Settings | None:
+    if given.health == "off":
+        return None
+    config = None if given.health_config is None else given.health_config.absolute()
+    for each in given.health_mount:
+        if not each.startswith("/"):
+            raise ValueError(f"--health-mount {each!r}: must begin with /")
+    return Settings(
+        node=given.node,
+        rules=load(config),
+        root=given.health_root.absolute(),
+        config=config,
+        gpu=GpuSource(given.health_gpu),
+        mounts=tuple(given.health_mount),
     )
 
 
@@ -126,6 +148,11 @@ def _parser() -> argparse.ArgumentParser:
     add("--tls-ca", type=Path, metavar="PEM", help="CA that the coordinator's certificate must be of")
     add("--tls-cert", type=Path, metavar="PEM", help="this agent's certificate")
     add("--tls-key", type=Path, metavar="PEM", help="its key")
+    add("--health", choices=("on", "off"), default="on", help="watch this node's health (default %(default)s)")
+    add("--health-config", type=Path, metavar="FILE", help="the fleet's thresholds, checks and mounts (TOML)")
+    add("--health-mount", action="append", default=[], metavar="DIR", help="storage to probe; may be given repeatedly")
+    add("--health-gpu", choices=tuple(GpuSource), default=GpuSource.AUTO, help="where GPUs are asked (%(default)s)")
+    add("--health-root", type=Path, default=Path("/"), metavar="DIR", help="where proc, sys and dev are (%(default)s)")
     add("--insecure", action="store_true", help="allow plain text to other machines, on a network you trust")
     add("--log-format", choices=("json", "console"), help="default: console on a terminal, else json")
     add("--version", action="version", version=f"evertrain-agent {version()}")

@@ -17,13 +17,13 @@ import structlog
 
 from evertrain.agent import config, folders
 from evertrain.agent.agent import Agent
+from evertrain.agent.health.monitor import boot_id
 from evertrain.agent.journal import StateDir, StateDirError
 from evertrain.agent.spawn import Starter
 from evertrain.api.logs import configure_logging
 from evertrain.contract.version import version
 
 EXIT_STATE_DIR: Final = 3
-BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
 log = structlog.get_logger()
 
@@ -57,9 +57,10 @@ async def serve(settings: config.Config, *, packages: Mapping[str, Path]) -> Non
             settings,
             state_dir=state_dir,
             starter=starter,
-            boot_id=BOOT_ID.read_text().strip(),
+            boot_id=boot_id(Path("/") if settings.health is None else settings.health.root),
             rng=SystemRandom(),
             clock=time.monotonic,
+            wall=time.time,
             nonce=lambda: secrets.token_hex(8),
         )
         log.info("agent.start", node=settings.node, coordinators=settings.coordinators, devices=settings.devices)

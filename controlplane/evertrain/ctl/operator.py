@@ -127,6 +127,14 @@ class Operator:
         reply = await self._connection.call(operator_pb2.ListNodesRequest(), operator_pb2.ListNodesResponse)
         return list(reply.nodes)
 
+    async def node(self, name: str) -> operator_pb2.Node:
+        """One node with every condition of its health."""
+        try:
+            reply = await self._connection.call(operator_pb2.GetNodeRequest(name=name), operator_pb2.GetNodeResponse)
+        except NotFound as err:
+            raise await self._no_such_node(name, err) from err
+        return reply.node
+
     async def drain(self, node: str, reason: str, deadline_s: float) -> operator_pb2.Node:
         """The node after the request was taken in; its workers may still be leaving."""
         request = operator_pb2.DrainNodeRequest(

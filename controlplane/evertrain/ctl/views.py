@@ -31,6 +31,13 @@ def node_availability(node: operator_pb2.Node) -> str:
     return word(_NODE_AVAILABILITY, node.availability)
 
 
+def node_health(node: operator_pb2.Node) -> str:
+    """``healthy``, ``2 unhealthy``, or ``unknown``: it, or a source of its health, cannot be seen."""
+    if node.health == operator_pb2.NODE_HEALTH_UNHEALTHY and node.unhealthy:
+        return f"{node.unhealthy} unhealthy"
+    return word(_NODE_HEALTH, node.health)
+
+
 def jobs_grid(jobs: Sequence[operator_pb2.Job], now_s: float) -> Grid:
     """One line a job."""
     columns = (
@@ -77,7 +84,7 @@ def nodes_grid(nodes: Sequence[operator_pb2.Node], now_s: float) -> Grid:
     rows = tuple(
         (
             clean(node.name),
-            word(_NODE_HEALTH, node.health),
+            node_health(node),
             node_availability(node),
             str(node.slots),
             str(len(node.devices)),

@@ -8,11 +8,12 @@ from itertools import pairwise
 from evertrain.contract.exits import WorkerExit
 from evertrain.contract.jobspec import RetryPolicy
 from evertrain.contract.launch import CheckpointNotice, GroupState, ProcessExit
+from evertrain.controlplane.core.contact import Verdict
 from evertrain.controlplane.core.events import NodeOutOfSight, NodeProbed, NodeRegistered, NodeReported, StoreReturned
 from evertrain.controlplane.core.ids import Instant, NodeName
 from evertrain.controlplane.core.logic import Logic
 from evertrain.controlplane.core.policy import Policy
-from evertrain.controlplane.core.state import JobState, Verdict
+from evertrain.controlplane.core.state import JobState
 from support.world import World, a_spec
 
 

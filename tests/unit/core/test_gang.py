@@ -10,11 +10,12 @@ from evertrain.contract.jobspec import NodeRange, RetryPolicy
 from evertrain.contract.launch import Desired, GroupState, RunNote
 from evertrain.controlplane.core.checkpoint import CheckpointState
 from evertrain.controlplane.core.commands import Refusal
+from evertrain.controlplane.core.contact import Verdict
 from evertrain.controlplane.core.events import NodeProbed
 from evertrain.controlplane.core.ids import Instant, NodeName
 from evertrain.controlplane.core.orders import orders_for
 from evertrain.controlplane.core.outlook import outlook
-from evertrain.controlplane.core.state import JobState, Verdict
+from evertrain.controlplane.core.state import JobState
 from support.world import World, a_spec
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from evertrain.contract.jobspec import JobSpec
 from evertrain.contract.launch import Desired, LauncherState, LauncherStatus
 from evertrain.controlplane.core.commands import ProbeNode, WakeAt
+from evertrain.controlplane.core.contact import Verdict
 from evertrain.controlplane.core.events import (
     CancelAsked,
     DrainAsked,
@@ -29,7 +30,7 @@ from evertrain.controlplane.core.events import (
 from evertrain.controlplane.core.ids import Instant, JobName, NodeName, Term
 from evertrain.controlplane.core.orders import JobOrder, orders_for
 from evertrain.controlplane.core.policy import Policy
-from evertrain.controlplane.core.state import Job, State, Verdict
+from evertrain.controlplane.core.state import Job, State
 from evertrain.controlplane.core.step import step
 
 JOB = JobName("train")

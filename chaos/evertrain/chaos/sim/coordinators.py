@@ -20,15 +20,15 @@ from evertrain.chaos.sim.store import SimServer, SimStore
 from evertrain.contract.launch import LauncherStatus
 from evertrain.contract.task import TaskResult
 from evertrain.controlplane.core.commands import Answer, Refusal
+from evertrain.controlplane.core.contact import Verdict
 from evertrain.controlplane.core.events import NodeProbed, NodeRegistered, OperatorRequest
 from evertrain.controlplane.core.ids import Instant, NodeName
 from evertrain.controlplane.core.policy import Policy
-from evertrain.controlplane.core.state import Verdict
 from evertrain.controlplane.shell.coordinator import Coordinator
 from evertrain.controlplane.shell.leader import Leader, NotLeading
 from evertrain.controlplane.shell.mirror import Mirror
 from evertrain.controlplane.shell.recording import Recorder
-from evertrain.controlplane.shell.sessions import HEARTBEAT_S, SILENT_AFTER_S, NodeSession, Orders, Outgoing
+from evertrain.controlplane.shell.sessions import HEARTBEAT_S, SILENT_AFTER_S, NodeReport, NodeSession, Orders, Outgoing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -294,7 +294,7 @@ class CoordinatorHost:
             case Opened():
                 self._open(leader, session, stream)
             case Report(launchers=launchers, tasks=tasks):
-                self._help(leader.report(session, launchers, tasks))
+                self._help(leader.report(session, NodeReport(launchers=launchers, tasks=tasks)))
             case ProbeResult(since=since, target=target, verdict=verdict):
                 event = NodeProbed(at=leader.now(), since=since, target=target, prober=session.node, verdict=verdict)
                 self._help(leader.tell(event))

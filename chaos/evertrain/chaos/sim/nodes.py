@@ -38,8 +38,8 @@ from evertrain.contract.jobspec import JobSpec
 from evertrain.contract.launch import GangOrder, LauncherStatus
 from evertrain.contract.task import TaskResult
 from evertrain.controlplane.core.commands import Answer
+from evertrain.controlplane.core.contact import Verdict
 from evertrain.controlplane.core.ids import NodeName
-from evertrain.controlplane.core.state import Verdict
 from evertrain.controlplane.shell.sessions import Orders, Probe
 
 LOCAL_S = 0.0005

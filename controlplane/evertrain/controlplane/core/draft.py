@@ -11,10 +11,11 @@ from immutables import Map
 from evertrain.contract.launch import LauncherState, LauncherStatus
 from evertrain.controlplane.core.agenda import Agenda
 from evertrain.controlplane.core.commands import Answer, Command, Decision, Refusal, Told, WakeAt
+from evertrain.controlplane.core.contact import Contact, told_of
 from evertrain.controlplane.core.drilled import drill_name
 from evertrain.controlplane.core.ids import Generation, Instant, JobName, NodeName, Term
 from evertrain.controlplane.core.policy import Policy
-from evertrain.controlplane.core.state import Contact, Job, JobState, Node, Request, State, told_of
+from evertrain.controlplane.core.state import Job, JobState, Node, Request, State
 
 
 def _claim(job: Job) -> tuple[JobState, bool, int, int]:

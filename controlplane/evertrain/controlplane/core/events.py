@@ -10,11 +10,12 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TypeAlias
 
+from evertrain.contract.health import Condition
 from evertrain.contract.jobspec import JobSpec
 from evertrain.contract.launch import LauncherStatus
 from evertrain.contract.task import TaskResult
+from evertrain.controlplane.core.contact import Verdict
 from evertrain.controlplane.core.ids import Instant, JobName, NodeName, Term
-from evertrain.controlplane.core.state import Verdict
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +52,9 @@ class NodeReported:
     session: str
     launchers: tuple[LauncherStatus, ...]
     tasks: tuple[TaskResult, ...] = ()
+    conditions: tuple[Condition, ...] = ()
+    """Of its health, the gravest first."""
+    conditions_left_out: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import assert_never
 
-from evertrain.contract.task import TaskResult
 from evertrain.controlplane.core.commands import Refusal
+from evertrain.controlplane.core.contact import UNHEARD, Contact, Probed, Verdict
 from evertrain.controlplane.core.draft import Draft
 from evertrain.controlplane.core.events import (
     CancelAsked,
@@ -25,10 +24,9 @@ from evertrain.controlplane.core.events import (
     TimerFired,
     UndrainAsked,
 )
+from evertrain.controlplane.core.health import tell_health
 from evertrain.controlplane.core.requests import take_request
-from evertrain.controlplane.core.state import UNHEARD, Contact, Node, Probed, Verdict
-
-NO_TASKS: Mapping[str, TaskResult] = {}
+from evertrain.controlplane.core.state import Node
 
 
 def observe(draft: Draft, event: Event) -> None:
@@ -92,7 +90,15 @@ def _registered(draft: Draft, event: NodeRegistered) -> None:
         away_s = event.at - contact.since
         draft.tell("node.back", f"node {event.node} is back after {away_s:.1f} s", node=event.node)
     told = contact or UNHEARD
-    seen = Contact(connected=True, since=event.at, session=event.session, launchers=told.launchers, tasks=told.tasks)
+    seen = Contact(
+        connected=True,
+        since=event.at,
+        session=event.session,
+        launchers=told.launchers,
+        tasks=told.tasks,
+        conditions=told.conditions,
+        conditions_left_out=told.conditions_left_out,
+    )
     draft.put_contact(event.node, seen, before=contact)
     draft.answer(event.session, event.node)
 
@@ -101,16 +107,23 @@ def _reported(draft: Draft, event: NodeReported) -> None:
     contact = draft.heard(event.node)
     if contact is None or contact.session != event.session:
         return  # the words of a session that another one has replaced
-    launchers = {status.job: status for status in event.launchers}
-    tasks = {result.id: result for result in event.tasks} if event.tasks else NO_TASKS
-    draft.put_contact(event.node, contact.heard(launchers, tasks), before=contact)
+    draft.put_contact(event.node, contact.heard(event), before=contact)
+    tell_health(draft, event, contact)
 
 
 def _out_of_sight(draft: Draft, event: NodeOutOfSight) -> None:
     contact = draft.heard(event.node)
     if contact is None or contact.session != event.session or not contact.connected:
         return
-    away = Contact(connected=False, since=event.at, cause=event.cause, launchers=contact.launchers, tasks=contact.tasks)
+    away = Contact(
+        connected=False,
+        since=event.at,
+        cause=event.cause,
+        launchers=contact.launchers,
+        tasks=contact.tasks,
+        conditions=contact.conditions,
+        conditions_left_out=contact.conditions_left_out,
+    )
     draft.put_contact(event.node, away, before=contact)
     draft.tell("node.unknown", f"node {event.node} is out of sight: {event.cause}", node=event.node)
 

@@ -8,13 +8,14 @@ from dataclasses import replace
 from typing import Final
 
 from evertrain.contract.launch import LauncherState, LauncherStatus
+from evertrain.controlplane.core.contact import Contact
 from evertrain.controlplane.core.draft import Draft
 from evertrain.controlplane.core.exposure import mtbf_s
 from evertrain.controlplane.core.history import GenerationHistory
 from evertrain.controlplane.core.ids import Generation, Instant, JobId, NodeName, natural
 from evertrain.controlplane.core.keepers import keepers
 from evertrain.controlplane.core.lineage import newest_checkpoint
-from evertrain.controlplane.core.state import Contact, Gang, Job, JobState, Member, Node
+from evertrain.controlplane.core.state import Gang, Job, JobState, Member, Node
 
 DEVICE_LABEL: Final = "device"
 """Label of a node that names the type of its devices; nodes without it are taken for one type."""

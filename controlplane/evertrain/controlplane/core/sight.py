@@ -10,9 +10,10 @@ from typing import TypeAlias
 
 from evertrain.contract.launch import GroupState
 from evertrain.controlplane.core.commands import ProbeNode
+from evertrain.controlplane.core.contact import NOT_HEARD_OF, Contact, Verdict
 from evertrain.controlplane.core.draft import Draft
 from evertrain.controlplane.core.ids import Instant, NodeName, later
-from evertrain.controlplane.core.state import NOT_HEARD_OF, Contact, Gang, Job, Member, Muster, Verdict
+from evertrain.controlplane.core.state import Gang, Job, Member, Muster
 
 
 @dataclass(frozen=True, slots=True)

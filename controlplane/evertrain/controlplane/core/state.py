@@ -18,8 +18,8 @@ from immutables import Map, MapMutation
 
 from evertrain.contract.jobspec import JobSpec
 from evertrain.contract.launch import GroupState, LauncherState, LauncherStatus
-from evertrain.contract.task import TaskResult
 from evertrain.controlplane.core.checkpoint import Checkpoint, CheckpointState, Export, Rollback, Task
+from evertrain.controlplane.core.contact import NOT_HEARD_OF, UNHEARD, Contact, told_of
 from evertrain.controlplane.core.drilled import NO_DRILLS, Drill, DrillBook
 from evertrain.controlplane.core.history import GenerationHistory
 from evertrain.controlplane.core.ids import Generation, Instant, JobId, JobName, NodeName, Term, natural
@@ -42,8 +42,6 @@ class JobState(StrEnum):
     CANCELLED = "cancelled"
 
 
-NOT_HEARD_OF = "not heard of yet"
-"""Why a node is out of sight that has not registered with the new leader."""
 ENDED = frozenset({JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED})
 
 
@@ -236,69 +234,6 @@ class Request:
     at: Instant
 
 
-class Verdict(StrEnum):
-    """What a probe of a launcher found."""
-
-    ALIVE = "alive"
-    REFUSED = "refused"
-    SILENT = "silent"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Probed:
-    """One node's answer about another."""
-
-    verdict: Verdict
-    at: Instant
-    times: int = 1
-    """How often in a row it has given it."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Contact:
-    """What the leader sees of a node now. Not durable."""
-
-    connected: bool
-    since: Instant
-    """When ``connected`` took its present value."""
-    cause: str = ""
-    """Why it is not connected."""
-    session: str = ""
-    launchers: Mapping[str, LauncherStatus] = field(default_factory=dict)
-    """By job id; as last reported, even if that is a while ago."""
-    tasks: Mapping[str, TaskResult] = field(default_factory=dict)
-    """Results by task; as last reported."""
-    reported: bool = False
-    """A report has come in on this session."""
-    probed: Mapping[NodeName, Probed] = field(default_factory=dict)
-    """By prober, since the node went out of sight."""
-    probed_at: Instant = Instant(0.0)
-    """When probes were last asked for."""
-    asked: tuple[NodeName, ...] = ()
-    """Of whom."""
-    alive_at: Instant = Instant(0.0)
-    """When a probe last found its launcher alive."""
-
-    def as_open_as(self, other: Contact) -> bool:
-        """Whether a job that does not hold the node could have it just as before."""
-        return self.connected is other.connected and self.reported is other.reported and self.cause == other.cause
-
-    def heard(self, launchers: Mapping[str, LauncherStatus], tasks: Mapping[str, TaskResult]) -> Contact:
-        """With a report. Spelt out: it is made once for each report, and ``replace`` takes twice as long."""
-        return Contact(
-            connected=self.connected,
-            since=self.since,
-            cause=self.cause,
-            session=self.session,
-            launchers=launchers,
-            tasks=tasks,
-            reported=True,
-            probed=self.probed,
-            probed_at=self.probed_at,
-        )
-
-
-UNHEARD = Contact(connected=False, since=Instant(0.0))
 OVER = (GroupState.FAILED, GroupState.STOPPED, GroupState.STOPPING)
 """A group that was running and is not to the end."""
 
@@ -359,12 +294,6 @@ def _mark(marked: MapMutation[NodeName, None], node: NodeName, wanted: bool) -> 
         marked[node] = None
     else:
         marked.pop(node, None)
-
-
-def told_of(contact: Contact, job: JobId) -> LauncherStatus | None:
-    """What a node last told of its launcher for ``job``; None: it has none."""
-    status = contact.launchers.get(job)
-    return None if status is None or status.state is LauncherState.ABSENT else status
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,9 +11,9 @@ import structlog
 
 from evertrain.api.mirror import MirrorError
 from evertrain.api.v1 import agent_pb2, agent_pb2_grpc
+from evertrain.controlplane.core.contact import Verdict
 from evertrain.controlplane.core.events import NodeProbed, NodeRegistered
 from evertrain.controlplane.core.ids import Instant, NodeName
-from evertrain.controlplane.core.state import Verdict
 from evertrain.controlplane.server import convert
 from evertrain.controlplane.server.context import Context, abort_not_leading, abort_refused, leader_or_abort
 from evertrain.controlplane.server.logs import LogStreams
@@ -121,8 +121,7 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
     async def _take(self, leader: Leader, session: NodeSession, request: agent_pb2.SessionRequest) -> None:
         match request.WhichOneof("body"):
             case "report":
-                report = request.report
-                await leader.report(session, convert.launchers_from(report), convert.results_from(report))
+                await leader.report(session, convert.report_from(request.report))
             case "probe_result":
                 result = request.probe_result
                 since = _instant(result.probe)

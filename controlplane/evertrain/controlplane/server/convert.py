@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 from evertrain.api import mirror
-from evertrain.api.v1 import agent_pb2, job_pb2, operator_pb2
+from evertrain.api.v1 import agent_pb2, health_pb2, job_pb2, operator_pb2
 from evertrain.contract.beacon import WITNESSES
+from evertrain.contract.health import CONDITIONS_MAX, Condition, HealthStatus, Severity, overall
 from evertrain.contract.jobspec import JobSpec
 from evertrain.contract.launch import GroupState, LauncherStatus
 from evertrain.contract.task import TaskResult
 from evertrain.controlplane.core.checkpoint import Checkpoint, Export
 from evertrain.controlplane.core.commands import Told
+from evertrain.controlplane.core.contact import Contact
 from evertrain.controlplane.core.drilled import DrillResult
 from evertrain.controlplane.core.exposure import exposed_since
+from evertrain.controlplane.core.health import subject
 from evertrain.controlplane.core.history import GenerationHistory
 from evertrain.controlplane.core.ids import Generation, NodeName
 from evertrain.controlplane.core.orders import JobOrder
 from evertrain.controlplane.core.outlook import outlook
 from evertrain.controlplane.core.state import Gang, Job, Node, State
-from evertrain.controlplane.shell.sessions import LogAsk, Orders, Outgoing, Probe
+from evertrain.controlplane.shell.sessions import LogAsk, NodeReport, Orders, Outgoing, Probe
 
 
 def spec_from(message: job_pb2.JobSpec) -> JobSpec:
@@ -25,14 +28,14 @@ def spec_from(message: job_pb2.JobSpec) -> JobSpec:
     return mirror.from_message(JobSpec, message)
 
 
-def launchers_from(report: agent_pb2.NodeReport) -> tuple[LauncherStatus, ...]:
-    """A node's launchers as reported. Raises MirrorError on an unknown enum value."""
-    return tuple(mirror.from_message(LauncherStatus, each) for each in report.launchers)
-
-
-def results_from(report: agent_pb2.NodeReport) -> tuple[TaskResult, ...]:
-    """What became of a node's tasks. Raises MirrorError on an unknown enum value."""
-    return tuple(mirror.from_message(TaskResult, each) for each in report.tasks)
+def report_from(message: agent_pb2.NodeReport) -> NodeReport:
+    """All that a node tells. Raises MirrorError on an unknown enum value."""
+    return NodeReport(
+        launchers=tuple(mirror.from_message(LauncherStatus, each) for each in message.launchers),
+        tasks=tuple(mirror.from_message(TaskResult, each) for each in message.tasks),
+        conditions=tuple(mirror.from_message(Condition, each) for each in message.conditions[:CONDITIONS_MAX]),
+        conditions_left_out=message.conditions_left_out,
+    )
 
 
 def outgoing(item: Outgoing, *, term: int) -> agent_pb2.SessionResponse:
@@ -242,14 +245,16 @@ def _export(each: Export) -> operator_pb2.Export:
     )
 
 
-def node(state: State, item: Node) -> operator_pb2.Node:
-    """Where a node stands."""
+def node(state: State, item: Node, *, whole: bool = False) -> operator_pb2.Node:
+    """Where a node stands; ``whole`` with each condition of its health."""
     contact, holder = state.contact(item.name), state.holders.get(item.name, "")
+    health = overall(contact.conditions) if contact.connected else HealthStatus.UNKNOWN
+    watched = [each for each in contact.conditions if each.severity is Severity.WATCH]
     message = operator_pb2.Node(
         name=item.name,
-        health=operator_pb2.NODE_HEALTH_HEALTHY if contact.connected else operator_pb2.NODE_HEALTH_UNKNOWN,
+        health=f"NODE_HEALTH_{health.name}",
         availability=_availability(item, holder),
-        reason=_node_reason(item, contact.cause if not contact.connected else ""),
+        reason=_node_reason(item, contact),
         since_s=contact.since,
         job=holder,
         generation=_generation_on(state, item.name),
@@ -258,6 +263,10 @@ def node(state: State, item: Node) -> operator_pb2.Node:
         slots=item.slots,
         devices=item.devices,
         labels=item.labels,
+        unhealthy=sum(1 for each in contact.conditions if each.counts),
+        unseen=sum(1 for each in contact.conditions if each.status is HealthStatus.UNKNOWN and each not in watched),
+        watched=len(watched) + contact.conditions_left_out,
+        conditions=[mirror.to_message(each, health_pb2.Condition) for each in contact.conditions if whole],
     )
     if item.cordon is not None:
         message.cordoned_by, message.cordoned_at_s = item.cordon.by, item.cordon.at
@@ -272,8 +281,13 @@ def _availability(item: Node, holder: str) -> operator_pb2.NodeAvailability:
     return operator_pb2.NODE_AVAILABILITY_DRAINING if holder else operator_pb2.NODE_AVAILABILITY_DRAINED
 
 
-def _node_reason(item: Node, cause: str) -> str:
-    parts = [f"out of sight: {cause}"] if cause else []
+def _node_reason(item: Node, contact: Contact) -> str:
+    parts = [f"out of sight: {contact.cause}"] if not contact.connected else []
+    counted = [each for each in contact.conditions if each.counts]
+    parts += [f"{subject(counted[0])}: {counted[0].evidence} ({counted[0].signal})"] if counted else []
+    parts += [f"and {len(counted) - 1} more"] if len(counted) > 1 else []
+    unseen = [each for each in contact.conditions if each.status is HealthStatus.UNKNOWN and not counted]
+    parts += [f"{each.entity.name} cannot be seen: {each.evidence}" for each in unseen[:1]]
     if item.cordon is not None:
         parts.append(f"{item.cordon.reason} ({item.cordon.by})")
     return "; ".join(parts)

@@ -12,12 +12,13 @@ from evertrain.api.mirror import MirrorError
 from evertrain.api.v1 import operator_pb2, operator_pb2_grpc
 from evertrain.contract.jobspec import JobSpec
 from evertrain.contract.version import version
-from evertrain.controlplane.core.events import CancelAsked, DrainAsked, JobSubmitted, OperatorRequest, UndrainAsked
+from evertrain.controlplane.core.events import CancelAsked, JobSubmitted, OperatorRequest, UndrainAsked
 from evertrain.controlplane.core.ids import JobName, NodeName, natural
 from evertrain.controlplane.core.lineage import Unfit
 from evertrain.controlplane.core.state import ENDED, Job, JobState, State
 from evertrain.controlplane.server import checkpoints, convert
 from evertrain.controlplane.server.context import Context, abort_not_leading, abort_refused, leader_or_abort
+from evertrain.controlplane.server.drains import drain_asked, refusal
 from evertrain.controlplane.server.logs import LogStreams, LogUnavailable
 from evertrain.controlplane.shell.coordinator import Coordinator
 from evertrain.controlplane.shell.leader import Leader, NotLeading
@@ -123,20 +124,9 @@ class OperatorService(operator_pb2_grpc.OperatorServiceServicer):
     ) -> operator_pb2.DrainNodeResponse:
         """See operator.proto."""
         leader = await leader_or_abort(self._coordinator, context)
-        if not request.reason.strip():
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "a drain needs a reason: others will ask why")
-        if not 0 < request.deadline_s <= 7 * 86_400:
-            await context.abort(
-                grpc.StatusCode.INVALID_ARGUMENT, "the deadline of a drain is above 0 s and at most 7 d"
-            )
-        event = DrainAsked(
-            at=leader.now(),
-            request_id=request.request_id,
-            node=NodeName(request.node),
-            by=request.by or "unknown",
-            reason=request.reason,
-            deadline_s=request.deadline_s,
-        )
+        if why := refusal(request):
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, why)
+        event = drain_asked(request, at=leader.now())
         await self._ask(leader, event, context)
         return operator_pb2.DrainNodeResponse(node=self._node(leader, request.node))
 
@@ -205,6 +195,14 @@ class OperatorService(operator_pb2_grpc.OperatorServiceServicer):
         leader = await leader_or_abort(self._coordinator, context)
         nodes = sorted(leader.state.nodes.values(), key=lambda node: natural(node.name))
         return operator_pb2.ListNodesResponse(nodes=[convert.node(leader.state, node) for node in nodes])
+
+    async def GetNode(self, request: operator_pb2.GetNodeRequest, context: Context) -> operator_pb2.GetNodeResponse:
+        """See operator.proto."""
+        leader = await leader_or_abort(self._coordinator, context)
+        found = leader.state.nodes.get(NodeName(request.name))
+        if found is None:
+            await context.abort(grpc.StatusCode.NOT_FOUND, f"no node named {request.name}; see `ctl nodes`")
+        return operator_pb2.GetNodeResponse(node=convert.node(leader.state, found, whole=True))
 
     async def WatchEvents(
         self, request: operator_pb2.WatchEventsRequest, context: Context

@@ -9,9 +9,8 @@ from random import Random
 
 import structlog
 
-from evertrain.contract.launch import LauncherStatus
-from evertrain.contract.task import TaskResult
 from evertrain.controlplane.core.commands import Answer, Decision, ProbeNode, WakeAt
+from evertrain.controlplane.core.contact import Contact
 from evertrain.controlplane.core.events import (
     CancelAsked,
     CheckpointAsked,
@@ -32,12 +31,12 @@ from evertrain.controlplane.core.ids import Instant, NodeName
 from evertrain.controlplane.core.ids import Term as CoreTerm
 from evertrain.controlplane.core.orders import orders_for, tasks_for
 from evertrain.controlplane.core.policy import Policy
-from evertrain.controlplane.core.state import Contact, State
+from evertrain.controlplane.core.state import State
 from evertrain.controlplane.core.step import step
 from evertrain.controlplane.shell.clock import Alarm, Clock, SteadyClock
 from evertrain.controlplane.shell.committer import Committer
 from evertrain.controlplane.shell.recording import Recorder
-from evertrain.controlplane.shell.sessions import NodeSession, Probe, facts_of
+from evertrain.controlplane.shell.sessions import NodeReport, NodeSession, Probe, facts_of
 from evertrain.controlplane.store import codec
 from evertrain.controlplane.store.api import WRITES_MAX, Leadership, Store
 
@@ -248,22 +247,17 @@ class Leader:
         """The live session with this id."""
         return next((each for each in self.sessions.values() if each.session == session_id and not each.closed), None)
 
-    async def report(
-        self, session: NodeSession, launchers: tuple[LauncherStatus, ...], tasks: tuple[TaskResult, ...] = ()
-    ) -> None:
+    async def report(self, session: NodeSession, report: NodeReport) -> None:
         """Take in a node's report: at once when its facts are news, with the next decision when only progress is."""
         session.heard_at = self._clock.monotonic()
-        session.latest = launchers
-        facts = facts_of(launchers, tasks)
+        session.latest = report.launchers
+        facts = facts_of(report)
         if facts == session.facts:
             self._fresh[session.node] = session
             return
         session.facts = facts
         self._fresh.pop(session.node, None)
-        reported = NodeReported(
-            at=self._clock.now(), node=session.node, session=session.session, launchers=launchers, tasks=tasks
-        )
-        await self.tell(reported)
+        await self.tell(report.of(session, self._clock.now()))
 
     async def hang_up(self, session: NodeSession, cause: str) -> None:
         """The stream is gone; unless a newer one took its place, the node is out of sight."""

@@ -25,10 +25,11 @@ from evertrain.contract.launch import LauncherStatus
 from evertrain.contract.version import version
 from evertrain.controlplane.core import events as core_events
 from evertrain.controlplane.core.commands import Decision
+from evertrain.controlplane.core.contact import Contact
 from evertrain.controlplane.core.events import Event
 from evertrain.controlplane.core.ids import Instant, JobName, NodeName, Term
 from evertrain.controlplane.core.policy import Policy
-from evertrain.controlplane.core.state import Contact, State
+from evertrain.controlplane.core.state import State
 from evertrain.controlplane.store import codec
 from evertrain.controlplane.store.api import Key, Kind, Revision, Snapshot
 

@@ -8,10 +8,12 @@ from dataclasses import dataclass, field, fields
 from operator import attrgetter
 from typing import TypeAlias
 
+from evertrain.contract.health import Condition
 from evertrain.contract.launch import LauncherStatus
 from evertrain.contract.task import TaskOrder, TaskResult
 from evertrain.controlplane.core.commands import ProbeNode
-from evertrain.controlplane.core.ids import NodeName
+from evertrain.controlplane.core.events import NodeReported
+from evertrain.controlplane.core.ids import Instant, NodeName
 from evertrain.controlplane.core.orders import JobOrder
 
 HEARTBEAT_S = 0.5
@@ -141,6 +143,28 @@ _FACTS_OF = attrgetter(
 )
 
 
-def facts_of(launchers: tuple[LauncherStatus, ...], tasks: tuple[TaskResult, ...] = ()) -> tuple[object, ...]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeReport:
+    """All that a node tells."""
+
+    launchers: tuple[LauncherStatus, ...] = ()
+    tasks: tuple[TaskResult, ...] = ()
+    conditions: tuple[Condition, ...] = ()
+    conditions_left_out: int = 0
+
+    def of(self, session: NodeSession, at: Instant) -> NodeReported:
+        """As a fact for the core."""
+        return NodeReported(
+            at=at,
+            node=session.node,
+            session=session.session,
+            launchers=self.launchers,
+            tasks=self.tasks,
+            conditions=self.conditions,
+            conditions_left_out=self.conditions_left_out,
+        )
+
+
+def facts_of(report: NodeReport) -> tuple[object, ...]:
     """A report without what changes all the time; two reports with equal facts are the same news."""
-    return (tasks, *map(_FACTS_OF, launchers))
+    return (report.tasks, report.conditions, report.conditions_left_out, *map(_FACTS_OF, report.launchers))

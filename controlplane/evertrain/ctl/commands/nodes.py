@@ -1,4 +1,4 @@
-"""nodes, drain-node, undrain-node."""
+"""nodes, node, drain-node, undrain-node."""
 
 from __future__ import annotations
 
@@ -41,6 +41,32 @@ def nodes(settings: Settings, screen: Screen) -> None:
             screen.json({"nodes": [plain(node) for node in found]})
         else:
             screen.grid(nodes_grid(found, time.time()))
+
+    session.run(work())
+
+
+@with_settings
+def node(settings: Settings, screen: Screen, name: NodeName) -> None:
+    """Show one node: its health with the evidence.
+
+    For each condition: what was seen, since when, what clears it, and what is recommended.
+
+    \b
+    Examples:
+      ctl node n017
+      ctl node n017 -o json | jq '.conditions[] | {kind, evidence}'
+    """
+    from evertrain.ctl import session
+    from evertrain.ctl.health import show_node
+    from evertrain.ctl.plain import plain
+
+    async def work() -> None:
+        async with session.operator(settings, screen) as operator:
+            found = await operator.node(name)
+        if screen.machine:
+            screen.json(plain(found))
+        else:
+            show_node(screen, found, time.time())
 
     session.run(work())
 

@@ -22,10 +22,11 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from evertrain.api.v1 import health_pb2 as evertrain_dot_api_dot_v1_dot_health__pb2
 from evertrain.api.v1 import job_pb2 as evertrain_dot_api_dot_v1_dot_job__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1c\x65vertrain/api/v1/agent.proto\x12\x10\x65vertrain.api.v1\x1a\x1a\x65vertrain/api/v1/job.proto\"\x86\x02\n\x0fRegisterRequest\x12\x0c\n\x04node\x18\x01 \x01(\t\x12\x10\n\x08identity\x18\x02 \x01(\t\x12\x0f\n\x07\x62oot_id\x18\x03 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x04 \x01(\t\x12\x0f\n\x07version\x18\x05 \x01(\t\x12\r\n\x05slots\x18\x06 \x01(\x05\x12\x0f\n\x07\x64\x65vices\x18\x07 \x03(\t\x12=\n\x06labels\x18\x08 \x03(\x0b\x32-.evertrain.api.v1.RegisterRequest.LabelsEntry\x12\x12\n\ncluster_id\x18\t \x01(\t\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"Z\n\x10RegisterResponse\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12\x0c\n\x04term\x18\x02 \x01(\x03\x12\x0f\n\x07session\x18\x03 \x01(\t\x12\x13\n\x0bheartbeat_s\x18\x04 \x01(\x01\"\xc1\x01\n\x0eSessionRequest\x12\x0f\n\x07session\x18\x01 \x01(\t\x12.\n\x06report\x18\x02 \x01(\x0b\x32\x1c.evertrain.api.v1.NodeReportH\x00\x12\x35\n\x0cprobe_result\x18\x03 \x01(\x0b\x32\x1d.evertrain.api.v1.ProbeResultH\x00\x12/\n\tlog_chunk\x18\x04 \x01(\x0b\x32\x1a.evertrain.api.v1.LogChunkH\x00\x42\x06\n\x04\x62ody\"\x99\x01\n\nNodeReport\x12\x10\n\x08sequence\x18\x01 \x01(\x04\x12\x33\n\tlaunchers\x18\x02 \x03(\x0b\x32 .evertrain.api.v1.LauncherStatus\x12\x17\n\x0forders_revision\x18\x03 \x01(\x03\x12+\n\x05tasks\x18\x04 \x03(\x0b\x32\x1c.evertrain.api.v1.TaskResult\"\xa7\x01\n\x0fSessionResponse\x12.\n\x06orders\x18\x01 \x01(\x0b\x32\x1c.evertrain.api.v1.NodeOrdersH\x00\x12/\n\x05probe\x18\x02 \x01(\x0b\x32\x1e.evertrain.api.v1.ProbeRequestH\x00\x12+\n\x03log\x18\x03 \x01(\x0b\x32\x1c.evertrain.api.v1.LogRequestH\x00\x42\x06\n\x04\x62ody\"\x82\x01\n\nNodeOrders\x12\x0c\n\x04term\x18\x01 \x01(\x03\x12\x10\n\x08revision\x18\x02 \x01(\x03\x12(\n\x04jobs\x18\x03 \x03(\x0b\x32\x1a.evertrain.api.v1.JobOrder\x12*\n\x05tasks\x18\x04 \x03(\x0b\x32\x1b.evertrain.api.v1.TaskOrder\"\x95\x01\n\tTaskOrder\x12\n\n\x02id\x18\x01 \x01(\t\x12(\n\x04kind\x18\x02 \x01(\x0e\x32\x1a.evertrain.api.v1.TaskKind\x12\x0b\n\x03job\x18\x03 \x01(\t\x12\x0c\n\x04path\x18\x04 \x01(\t\x12\x0e\n\x06\x64igest\x18\x05 \x01(\t\x12\x13\n\x0b\x64\x65stination\x18\x06 \x01(\t\x12\x12\n\ndeadline_s\x18\x07 \x01(\x01\"\x8c\x01\n\nTaskResult\x12\n\n\x02id\x18\x01 \x01(\t\x12.\n\x07outcome\x18\x02 \x01(\x0e\x32\x1d.evertrain.api.v1.TaskOutcome\x12\x0c\n\x04part\x18\x03 \x01(\t\x12\x0e\n\x06reason\x18\x04 \x01(\t\x12\x13\n\x0b\x62ytes_total\x18\x05 \x01(\x03\x12\x0f\n\x07seconds\x18\x06 \x01(\x01\"\xc4\x01\n\x08JobOrder\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x12\n\ngeneration\x18\x02 \x01(\x03\x12*\n\x07\x64\x65sired\x18\x03 \x01(\x0e\x32\x19.evertrain.api.v1.Desired\x12\'\n\x04spec\x18\x04 \x01(\x0b\x32\x19.evertrain.api.v1.JobSpec\x12*\n\x05place\x18\x05 \x01(\x0b\x32\x1b.evertrain.api.v1.GangPlace\x12\x16\n\x0esave_and_yield\x18\x06 \x01(\x08\"u\n\x0cProbeRequest\x12\r\n\x05probe\x18\x01 \x01(\t\x12\x0e\n\x06target\x18\x02 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x03 \x01(\t\x12\x0c\n\x04port\x18\x04 \x01(\x05\x12\x13\n\x0blauncher_id\x18\x05 \x01(\t\x12\x12\n\ndeadline_s\x18\x06 \x01(\x01\"n\n\x0bProbeResult\x12\r\n\x05probe\x18\x01 \x01(\t\x12\x0e\n\x06target\x18\x02 \x01(\t\x12/\n\x07verdict\x18\x03 \x01(\x0e\x32\x1e.evertrain.api.v1.ProbeVerdict\x12\x0f\n\x07\x61\x66ter_s\x18\x04 \x01(\x01\"k\n\nLogRequest\x12\x0e\n\x06stream\x18\x01 \x01(\t\x12\x0b\n\x03job\x18\x02 \x01(\t\x12\x0c\n\x04rank\x18\x03 \x01(\x05\x12\x12\n\ntail_lines\x18\x04 \x01(\x05\x12\x0e\n\x06\x66ollow\x18\x05 \x01(\x08\x12\x0e\n\x06\x63\x61ncel\x18\x06 \x01(\x08\"D\n\x08LogChunk\x12\x0e\n\x06stream\x18\x01 \x01(\t\x12\x0c\n\x04\x64\x61ta\x18\x02 \x01(\x0c\x12\x0b\n\x03\x65nd\x18\x03 \x01(\x08\x12\r\n\x05\x65rror\x18\x04 \x01(\t*g\n\x08TaskKind\x12\x19\n\x15TASK_KIND_UNSPECIFIED\x10\x00\x12\x14\n\x10TASK_KIND_VERIFY\x10\x01\x12\x14\n\x10TASK_KIND_REMOVE\x10\x02\x12\x14\n\x10TASK_KIND_EXPORT\x10\x03*y\n\x0bTaskOutcome\x12\x1c\n\x18TASK_OUTCOME_UNSPECIFIED\x10\x00\x12\x15\n\x11TASK_OUTCOME_DONE\x10\x01\x12\x18\n\x14TASK_OUTCOME_CORRUPT\x10\x02\x12\x1b\n\x17TASK_OUTCOME_UNREADABLE\x10\x03*{\n\x0cProbeVerdict\x12\x1d\n\x19PROBE_VERDICT_UNSPECIFIED\x10\x00\x12\x17\n\x13PROBE_VERDICT_ALIVE\x10\x01\x12\x19\n\x15PROBE_VERDICT_REFUSED\x10\x02\x12\x18\n\x14PROBE_VERDICT_SILENT\x10\x03\x32\xb5\x01\n\x0c\x41gentService\x12Q\n\x08Register\x12!.evertrain.api.v1.RegisterRequest\x1a\".evertrain.api.v1.RegisterResponse\x12R\n\x07Session\x12 .evertrain.api.v1.SessionRequest\x1a!.evertrain.api.v1.SessionResponse(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1c\x65vertrain/api/v1/agent.proto\x12\x10\x65vertrain.api.v1\x1a\x1d\x65vertrain/api/v1/health.proto\x1a\x1a\x65vertrain/api/v1/job.proto\"\x86\x02\n\x0fRegisterRequest\x12\x0c\n\x04node\x18\x01 \x01(\t\x12\x10\n\x08identity\x18\x02 \x01(\t\x12\x0f\n\x07\x62oot_id\x18\x03 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x04 \x01(\t\x12\x0f\n\x07version\x18\x05 \x01(\t\x12\r\n\x05slots\x18\x06 \x01(\x05\x12\x0f\n\x07\x64\x65vices\x18\x07 \x03(\t\x12=\n\x06labels\x18\x08 \x03(\x0b\x32-.evertrain.api.v1.RegisterRequest.LabelsEntry\x12\x12\n\ncluster_id\x18\t \x01(\t\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"Z\n\x10RegisterResponse\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12\x0c\n\x04term\x18\x02 \x01(\x03\x12\x0f\n\x07session\x18\x03 \x01(\t\x12\x13\n\x0bheartbeat_s\x18\x04 \x01(\x01\"\xc1\x01\n\x0eSessionRequest\x12\x0f\n\x07session\x18\x01 \x01(\t\x12.\n\x06report\x18\x02 \x01(\x0b\x32\x1c.evertrain.api.v1.NodeReportH\x00\x12\x35\n\x0cprobe_result\x18\x03 \x01(\x0b\x32\x1d.evertrain.api.v1.ProbeResultH\x00\x12/\n\tlog_chunk\x18\x04 \x01(\x0b\x32\x1a.evertrain.api.v1.LogChunkH\x00\x42\x06\n\x04\x62ody\"\xe7\x01\n\nNodeReport\x12\x10\n\x08sequence\x18\x01 \x01(\x04\x12\x33\n\tlaunchers\x18\x02 \x03(\x0b\x32 .evertrain.api.v1.LauncherStatus\x12\x17\n\x0forders_revision\x18\x03 \x01(\x03\x12+\n\x05tasks\x18\x04 \x03(\x0b\x32\x1c.evertrain.api.v1.TaskResult\x12/\n\nconditions\x18\x05 \x03(\x0b\x32\x1b.evertrain.api.v1.Condition\x12\x1b\n\x13\x63onditions_left_out\x18\x06 \x01(\x05\"\xa7\x01\n\x0fSessionResponse\x12.\n\x06orders\x18\x01 \x01(\x0b\x32\x1c.evertrain.api.v1.NodeOrdersH\x00\x12/\n\x05probe\x18\x02 \x01(\x0b\x32\x1e.evertrain.api.v1.ProbeRequestH\x00\x12+\n\x03log\x18\x03 \x01(\x0b\x32\x1c.evertrain.api.v1.LogRequestH\x00\x42\x06\n\x04\x62ody\"\x82\x01\n\nNodeOrders\x12\x0c\n\x04term\x18\x01 \x01(\x03\x12\x10\n\x08revision\x18\x02 \x01(\x03\x12(\n\x04jobs\x18\x03 \x03(\x0b\x32\x1a.evertrain.api.v1.JobOrder\x12*\n\x05tasks\x18\x04 \x03(\x0b\x32\x1b.evertrain.api.v1.TaskOrder\"\x95\x01\n\tTaskOrder\x12\n\n\x02id\x18\x01 \x01(\t\x12(\n\x04kind\x18\x02 \x01(\x0e\x32\x1a.evertrain.api.v1.TaskKind\x12\x0b\n\x03job\x18\x03 \x01(\t\x12\x0c\n\x04path\x18\x04 \x01(\t\x12\x0e\n\x06\x64igest\x18\x05 \x01(\t\x12\x13\n\x0b\x64\x65stination\x18\x06 \x01(\t\x12\x12\n\ndeadline_s\x18\x07 \x01(\x01\"\x8c\x01\n\nTaskResult\x12\n\n\x02id\x18\x01 \x01(\t\x12.\n\x07outcome\x18\x02 \x01(\x0e\x32\x1d.evertrain.api.v1.TaskOutcome\x12\x0c\n\x04part\x18\x03 \x01(\t\x12\x0e\n\x06reason\x18\x04 \x01(\t\x12\x13\n\x0b\x62ytes_total\x18\x05 \x01(\x03\x12\x0f\n\x07seconds\x18\x06 \x01(\x01\"\xc4\x01\n\x08JobOrder\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x12\n\ngeneration\x18\x02 \x01(\x03\x12*\n\x07\x64\x65sired\x18\x03 \x01(\x0e\x32\x19.evertrain.api.v1.Desired\x12\'\n\x04spec\x18\x04 \x01(\x0b\x32\x19.evertrain.api.v1.JobSpec\x12*\n\x05place\x18\x05 \x01(\x0b\x32\x1b.evertrain.api.v1.GangPlace\x12\x16\n\x0esave_and_yield\x18\x06 \x01(\x08\"u\n\x0cProbeRequest\x12\r\n\x05probe\x18\x01 \x01(\t\x12\x0e\n\x06target\x18\x02 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x03 \x01(\t\x12\x0c\n\x04port\x18\x04 \x01(\x05\x12\x13\n\x0blauncher_id\x18\x05 \x01(\t\x12\x12\n\ndeadline_s\x18\x06 \x01(\x01\"n\n\x0bProbeResult\x12\r\n\x05probe\x18\x01 \x01(\t\x12\x0e\n\x06target\x18\x02 \x01(\t\x12/\n\x07verdict\x18\x03 \x01(\x0e\x32\x1e.evertrain.api.v1.ProbeVerdict\x12\x0f\n\x07\x61\x66ter_s\x18\x04 \x01(\x01\"k\n\nLogRequest\x12\x0e\n\x06stream\x18\x01 \x01(\t\x12\x0b\n\x03job\x18\x02 \x01(\t\x12\x0c\n\x04rank\x18\x03 \x01(\x05\x12\x12\n\ntail_lines\x18\x04 \x01(\x05\x12\x0e\n\x06\x66ollow\x18\x05 \x01(\x08\x12\x0e\n\x06\x63\x61ncel\x18\x06 \x01(\x08\"D\n\x08LogChunk\x12\x0e\n\x06stream\x18\x01 \x01(\t\x12\x0c\n\x04\x64\x61ta\x18\x02 \x01(\x0c\x12\x0b\n\x03\x65nd\x18\x03 \x01(\x08\x12\r\n\x05\x65rror\x18\x04 \x01(\t*g\n\x08TaskKind\x12\x19\n\x15TASK_KIND_UNSPECIFIED\x10\x00\x12\x14\n\x10TASK_KIND_VERIFY\x10\x01\x12\x14\n\x10TASK_KIND_REMOVE\x10\x02\x12\x14\n\x10TASK_KIND_EXPORT\x10\x03*y\n\x0bTaskOutcome\x12\x1c\n\x18TASK_OUTCOME_UNSPECIFIED\x10\x00\x12\x15\n\x11TASK_OUTCOME_DONE\x10\x01\x12\x18\n\x14TASK_OUTCOME_CORRUPT\x10\x02\x12\x1b\n\x17TASK_OUTCOME_UNREADABLE\x10\x03*{\n\x0cProbeVerdict\x12\x1d\n\x19PROBE_VERDICT_UNSPECIFIED\x10\x00\x12\x17\n\x13PROBE_VERDICT_ALIVE\x10\x01\x12\x19\n\x15PROBE_VERDICT_REFUSED\x10\x02\x12\x18\n\x14PROBE_VERDICT_SILENT\x10\x03\x32\xb5\x01\n\x0c\x41gentService\x12Q\n\x08Register\x12!.evertrain.api.v1.RegisterRequest\x1a\".evertrain.api.v1.RegisterResponse\x12R\n\x07Session\x12 .evertrain.api.v1.SessionRequest\x1a!.evertrain.api.v1.SessionResponse(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,40 +35,40 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_REGISTERREQUEST_LABELSENTRY']._loaded_options = None
   _globals['_REGISTERREQUEST_LABELSENTRY']._serialized_options = b'8\001'
-  _globals['_TASKKIND']._serialized_start=1994
-  _globals['_TASKKIND']._serialized_end=2097
-  _globals['_TASKOUTCOME']._serialized_start=2099
-  _globals['_TASKOUTCOME']._serialized_end=2220
-  _globals['_PROBEVERDICT']._serialized_start=2222
-  _globals['_PROBEVERDICT']._serialized_end=2345
-  _globals['_REGISTERREQUEST']._serialized_start=79
-  _globals['_REGISTERREQUEST']._serialized_end=341
-  _globals['_REGISTERREQUEST_LABELSENTRY']._serialized_start=296
-  _globals['_REGISTERREQUEST_LABELSENTRY']._serialized_end=341
-  _globals['_REGISTERRESPONSE']._serialized_start=343
-  _globals['_REGISTERRESPONSE']._serialized_end=433
-  _globals['_SESSIONREQUEST']._serialized_start=436
-  _globals['_SESSIONREQUEST']._serialized_end=629
-  _globals['_NODEREPORT']._serialized_start=632
-  _globals['_NODEREPORT']._serialized_end=785
-  _globals['_SESSIONRESPONSE']._serialized_start=788
-  _globals['_SESSIONRESPONSE']._serialized_end=955
-  _globals['_NODEORDERS']._serialized_start=958
-  _globals['_NODEORDERS']._serialized_end=1088
-  _globals['_TASKORDER']._serialized_start=1091
-  _globals['_TASKORDER']._serialized_end=1240
-  _globals['_TASKRESULT']._serialized_start=1243
-  _globals['_TASKRESULT']._serialized_end=1383
-  _globals['_JOBORDER']._serialized_start=1386
-  _globals['_JOBORDER']._serialized_end=1582
-  _globals['_PROBEREQUEST']._serialized_start=1584
-  _globals['_PROBEREQUEST']._serialized_end=1701
-  _globals['_PROBERESULT']._serialized_start=1703
-  _globals['_PROBERESULT']._serialized_end=1813
-  _globals['_LOGREQUEST']._serialized_start=1815
-  _globals['_LOGREQUEST']._serialized_end=1922
-  _globals['_LOGCHUNK']._serialized_start=1924
-  _globals['_LOGCHUNK']._serialized_end=1992
-  _globals['_AGENTSERVICE']._serialized_start=2348
-  _globals['_AGENTSERVICE']._serialized_end=2529
+  _globals['_TASKKIND']._serialized_start=2103
+  _globals['_TASKKIND']._serialized_end=2206
+  _globals['_TASKOUTCOME']._serialized_start=2208
+  _globals['_TASKOUTCOME']._serialized_end=2329
+  _globals['_PROBEVERDICT']._serialized_start=2331
+  _globals['_PROBEVERDICT']._serialized_end=2454
+  _globals['_REGISTERREQUEST']._serialized_start=110
+  _globals['_REGISTERREQUEST']._serialized_end=372
+  _globals['_REGISTERREQUEST_LABELSENTRY']._serialized_start=327
+  _globals['_REGISTERREQUEST_LABELSENTRY']._serialized_end=372
+  _globals['_REGISTERRESPONSE']._serialized_start=374
+  _globals['_REGISTERRESPONSE']._serialized_end=464
+  _globals['_SESSIONREQUEST']._serialized_start=467
+  _globals['_SESSIONREQUEST']._serialized_end=660
+  _globals['_NODEREPORT']._serialized_start=663
+  _globals['_NODEREPORT']._serialized_end=894
+  _globals['_SESSIONRESPONSE']._serialized_start=897
+  _globals['_SESSIONRESPONSE']._serialized_end=1064
+  _globals['_NODEORDERS']._serialized_start=1067
+  _globals['_NODEORDERS']._serialized_end=1197
+  _globals['_TASKORDER']._serialized_start=1200
+  _globals['_TASKORDER']._serialized_end=1349
+  _globals['_TASKRESULT']._serialized_start=1352
+  _globals['_TASKRESULT']._serialized_end=1492
+  _globals['_JOBORDER']._serialized_start=1495
+  _globals['_JOBORDER']._serialized_end=1691
+  _globals['_PROBEREQUEST']._serialized_start=1693
+  _globals['_PROBEREQUEST']._serialized_end=1810
+  _globals['_PROBERESULT']._serialized_start=1812
+  _globals['_PROBERESULT']._serialized_end=1922
+  _globals['_LOGREQUEST']._serialized_start=1924
+  _globals['_LOGREQUEST']._serialized_end=2031
+  _globals['_LOGCHUNK']._serialized_start=2033
+  _globals['_LOGCHUNK']._serialized_end=2101
+  _globals['_AGENTSERVICE']._serialized_start=2457
+  _globals['_AGENTSERVICE']._serialized_end=2638
 # @@protoc_insertion_point(module_scope)

@@ -1,3 +1,4 @@
+from evertrain.api.v1 import health_pb2 as _health_pb2
 from evertrain.api.v1 import job_pb2 as _job_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
@@ -94,16 +95,20 @@ class SessionRequest(_message.Message):
     def __init__(self, session: _Optional[str] = ..., report: _Optional[_Union[NodeReport, _Mapping]] = ..., probe_result: _Optional[_Union[ProbeResult, _Mapping]] = ..., log_chunk: _Optional[_Union[LogChunk, _Mapping]] = ...) -> None: ...
 
 class NodeReport(_message.Message):
-    __slots__ = ("sequence", "launchers", "orders_revision", "tasks")
+    __slots__ = ("sequence", "launchers", "orders_revision", "tasks", "conditions", "conditions_left_out")
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     LAUNCHERS_FIELD_NUMBER: _ClassVar[int]
     ORDERS_REVISION_FIELD_NUMBER: _ClassVar[int]
     TASKS_FIELD_NUMBER: _ClassVar[int]
+    CONDITIONS_FIELD_NUMBER: _ClassVar[int]
+    CONDITIONS_LEFT_OUT_FIELD_NUMBER: _ClassVar[int]
     sequence: int
     launchers: _containers.RepeatedCompositeFieldContainer[_job_pb2.LauncherStatus]
     orders_revision: int
     tasks: _containers.RepeatedCompositeFieldContainer[TaskResult]
-    def __init__(self, sequence: _Optional[int] = ..., launchers: _Optional[_Iterable[_Union[_job_pb2.LauncherStatus, _Mapping]]] = ..., orders_revision: _Optional[int] = ..., tasks: _Optional[_Iterable[_Union[TaskResult, _Mapping]]] = ...) -> None: ...
+    conditions: _containers.RepeatedCompositeFieldContainer[_health_pb2.Condition]
+    conditions_left_out: int
+    def __init__(self, sequence: _Optional[int] = ..., launchers: _Optional[_Iterable[_Union[_job_pb2.LauncherStatus, _Mapping]]] = ..., orders_revision: _Optional[int] = ..., tasks: _Optional[_Iterable[_Union[TaskResult, _Mapping]]] = ..., conditions: _Optional[_Iterable[_Union[_health_pb2.Condition, _Mapping]]] = ..., conditions_left_out: _Optional[int] = ...) -> None: ...
 
 class SessionResponse(_message.Message):
     __slots__ = ("orders", "probe", "log")

@@ -1,3 +1,4 @@
+from evertrain.api.v1 import health_pb2 as _health_pb2
 from evertrain.api.v1 import job_pb2 as _job_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
@@ -353,7 +354,7 @@ class Export(_message.Message):
     def __init__(self, id: _Optional[str] = ..., checkpoint: _Optional[str] = ..., destination: _Optional[str] = ..., by: _Optional[str] = ..., at_s: _Optional[float] = ..., state: _Optional[_Union[ExportState, str]] = ..., note: _Optional[str] = ...) -> None: ...
 
 class Node(_message.Message):
-    __slots__ = ("name", "health", "availability", "reason", "since_s", "job", "generation", "address", "version", "slots", "devices", "labels", "cordoned_by", "cordoned_at_s")
+    __slots__ = ("name", "health", "availability", "reason", "since_s", "job", "generation", "address", "version", "slots", "devices", "labels", "cordoned_by", "cordoned_at_s", "unhealthy", "unseen", "watched", "conditions")
     class LabelsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -375,6 +376,10 @@ class Node(_message.Message):
     LABELS_FIELD_NUMBER: _ClassVar[int]
     CORDONED_BY_FIELD_NUMBER: _ClassVar[int]
     CORDONED_AT_S_FIELD_NUMBER: _ClassVar[int]
+    UNHEALTHY_FIELD_NUMBER: _ClassVar[int]
+    UNSEEN_FIELD_NUMBER: _ClassVar[int]
+    WATCHED_FIELD_NUMBER: _ClassVar[int]
+    CONDITIONS_FIELD_NUMBER: _ClassVar[int]
     name: str
     health: NodeHealth
     availability: NodeAvailability
@@ -389,7 +394,11 @@ class Node(_message.Message):
     labels: _containers.ScalarMap[str, str]
     cordoned_by: str
     cordoned_at_s: float
-    def __init__(self, name: _Optional[str] = ..., health: _Optional[_Union[NodeHealth, str]] = ..., availability: _Optional[_Union[NodeAvailability, str]] = ..., reason: _Optional[str] = ..., since_s: _Optional[float] = ..., job: _Optional[str] = ..., generation: _Optional[int] = ..., address: _Optional[str] = ..., version: _Optional[str] = ..., slots: _Optional[int] = ..., devices: _Optional[_Iterable[str]] = ..., labels: _Optional[_Mapping[str, str]] = ..., cordoned_by: _Optional[str] = ..., cordoned_at_s: _Optional[float] = ...) -> None: ...
+    unhealthy: int
+    unseen: int
+    watched: int
+    conditions: _containers.RepeatedCompositeFieldContainer[_health_pb2.Condition]
+    def __init__(self, name: _Optional[str] = ..., health: _Optional[_Union[NodeHealth, str]] = ..., availability: _Optional[_Union[NodeAvailability, str]] = ..., reason: _Optional[str] = ..., since_s: _Optional[float] = ..., job: _Optional[str] = ..., generation: _Optional[int] = ..., address: _Optional[str] = ..., version: _Optional[str] = ..., slots: _Optional[int] = ..., devices: _Optional[_Iterable[str]] = ..., labels: _Optional[_Mapping[str, str]] = ..., cordoned_by: _Optional[str] = ..., cordoned_at_s: _Optional[float] = ..., unhealthy: _Optional[int] = ..., unseen: _Optional[int] = ..., watched: _Optional[int] = ..., conditions: _Optional[_Iterable[_Union[_health_pb2.Condition, _Mapping]]] = ...) -> None: ...
 
 class Event(_message.Message):
     __slots__ = ("sequence", "at_s", "kind", "job", "node", "generation", "text", "term")
@@ -536,6 +545,18 @@ class ListNodesResponse(_message.Message):
     NODES_FIELD_NUMBER: _ClassVar[int]
     nodes: _containers.RepeatedCompositeFieldContainer[Node]
     def __init__(self, nodes: _Optional[_Iterable[_Union[Node, _Mapping]]] = ...) -> None: ...
+
+class GetNodeRequest(_message.Message):
+    __slots__ = ("name",)
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    def __init__(self, name: _Optional[str] = ...) -> None: ...
+
+class GetNodeResponse(_message.Message):
+    __slots__ = ("node",)
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    node: Node
+    def __init__(self, node: _Optional[_Union[Node, _Mapping]] = ...) -> None: ...
 
 class DrainNodeRequest(_message.Message):
     __slots__ = ("request_id", "node", "by", "reason", "deadline_s")

@@ -72,6 +72,11 @@ class OperatorServiceStub(object):
                 request_serializer=evertrain_dot_api_dot_v1_dot_operator__pb2.ListNodesRequest.SerializeToString,
                 response_deserializer=evertrain_dot_api_dot_v1_dot_operator__pb2.ListNodesResponse.FromString,
                 _registered_method=True)
+        self.GetNode = channel.unary_unary(
+                '/evertrain.api.v1.OperatorService/GetNode',
+                request_serializer=evertrain_dot_api_dot_v1_dot_operator__pb2.GetNodeRequest.SerializeToString,
+                response_deserializer=evertrain_dot_api_dot_v1_dot_operator__pb2.GetNodeResponse.FromString,
+                _registered_method=True)
         self.DrainNode = channel.unary_unary(
                 '/evertrain.api.v1.OperatorService/DrainNode',
                 request_serializer=evertrain_dot_api_dot_v1_dot_operator__pb2.DrainNodeRequest.SerializeToString,
@@ -154,6 +159,13 @@ class OperatorServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetNode(self, request, context):
+        """One node with every condition of its health. NOT_FOUND when it never registered.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def DrainNode(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -230,6 +242,11 @@ def add_OperatorServiceServicer_to_server(servicer, server):
                     servicer.ListNodes,
                     request_deserializer=evertrain_dot_api_dot_v1_dot_operator__pb2.ListNodesRequest.FromString,
                     response_serializer=evertrain_dot_api_dot_v1_dot_operator__pb2.ListNodesResponse.SerializeToString,
+            ),
+            'GetNode': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetNode,
+                    request_deserializer=evertrain_dot_api_dot_v1_dot_operator__pb2.GetNodeRequest.FromString,
+                    response_serializer=evertrain_dot_api_dot_v1_dot_operator__pb2.GetNodeResponse.SerializeToString,
             ),
             'DrainNode': grpc.unary_unary_rpc_method_handler(
                     servicer.DrainNode,
@@ -454,6 +471,33 @@ class OperatorService(object):
             '/evertrain.api.v1.OperatorService/ListNodes',
             evertrain_dot_api_dot_v1_dot_operator__pb2.ListNodesRequest.SerializeToString,
             evertrain_dot_api_dot_v1_dot_operator__pb2.ListNodesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetNode(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/evertrain.api.v1.OperatorService/GetNode',
+            evertrain_dot_api_dot_v1_dot_operator__pb2.GetNodeRequest.SerializeToString,
+            evertrain_dot_api_dot_v1_dot_operator__pb2.GetNodeResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -14,7 +14,8 @@ from evertrain.chaos.sim.check.checker import Checker, Ground, Seen
 from evertrain.chaos.sim.history import WorkersEnded, WorkersStarted
 from evertrain.chaos.sim.network import Network
 from evertrain.chaos.sim.nodes import SimNode
-from evertrain.controlplane.core.state import Gang, JobState, Verdict
+from evertrain.controlplane.core.contact import Verdict
+from evertrain.controlplane.core.state import Gang, JobState
 
 EVIDENCE_S = 15.0
 """How long after a link or a node is whole again a decision may still rest on what was seen before: a probe's
