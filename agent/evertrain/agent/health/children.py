@@ -85,7 +85,7 @@ class Child:
         except ValueError:
             found = None
         if not isinstance(found, dict):
-            code = self._process.returncode if self._process is not None else None
+            code = await self._code() if not said else None
             await self._end("no answer")
             raise ProbeLost(f"its process ended with {code}" if not said else "its answer is no JSON object")
         self.answers += 1
@@ -104,6 +104,14 @@ class Child:
             with contextlib.suppress(OSError):
                 os.setpriority(os.PRIO_PROCESS, self._process.pid, NICE)
         return self._process
+
+    async def _code(self) -> int | None:
+        """How the process ended, which has closed its output; None: it has not."""
+        if self._process is not None:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(REAP_S):
+                    return await self._process.wait()
+        return None
 
     async def _end(self, why: str) -> None:
         """Kill it. Raises :class:`ProbeStuck` when it does not go."""

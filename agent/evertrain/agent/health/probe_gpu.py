@@ -37,7 +37,7 @@ class Gpus:
     """Keeps the library open between readings; opening it takes a second on a large node."""
 
     def __init__(self) -> None:
-        self._nvml: _Nvml | None = None
+        self._nvml: Nvml | None = None
 
     def read(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """One look at all GPUs."""
@@ -49,7 +49,7 @@ class Gpus:
         except ImportError:
             return {"unseen": "the Python package nvidia-ml-py is not installed: pip install 'evertrain[gpu]'"}
         if self._nvml is None:
-            self._nvml = _Nvml(pynvml)
+            self._nvml = Nvml(pynvml)
         try:
             return self._nvml.read()
         except pynvml.NVMLError as err:
@@ -57,7 +57,7 @@ class Gpus:
             return {"error": int(err.value), "unseen": f"NVML: {err}"}
 
 
-class _Nvml:
+class Nvml:
     """The driver's library."""
 
     def __init__(self, library: Any) -> None:
