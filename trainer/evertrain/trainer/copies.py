@@ -17,11 +17,12 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import torch
 
 from evertrain.checkpoint.request import seal_path
+from evertrain.trainer.device_copies import DeviceCopying, Pinned
 from evertrain.trainer.layout import Layout
 from evertrain.trainer.pieces import as_tensor
 from evertrain.trainer.plain import StateUnfit
@@ -68,8 +69,11 @@ class Copy:
             as_tensor(view[start : start + piece.bytes], piece.dtype, piece.sizes)
             for start, piece in zip(layout.starts, layout.pieces, strict=True)
         ]
-        if torch.cuda.is_available() and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-            _pin(self._memory, size)
+        self._pinned = Pinned(self._memory, size)
+
+    def unpin(self) -> None:
+        """Nothing is copied here any more."""
+        self._pinned.release()
 
     def begin(self) -> None:
         """Forget what it holds: from now on it is no whole copy."""
@@ -125,6 +129,11 @@ class Copies:
         for copy in self._copies:
             copy.busy = False
 
+    def unpin(self) -> None:
+        """They are used no longer; files and what they hold stay."""
+        for copy in self._copies:
+            copy.unpin()
+
     def at(self, path: str) -> Copy | None:
         """The one in the file of that name."""
         return next((copy for copy in self._copies if str(copy.path) == path), None)
@@ -139,13 +148,12 @@ class Copying:
 
     def __init__(self, jobs: Sequence[Job], copy: Copy, *, overlap: bool) -> None:
         self._pairs = list(zip(jobs, copy.targets, strict=True))
-        self._event: torch.cuda.Event | None = None
         self._thread: threading.Thread | None = None
         self._error: BaseException | None = None
         later = [pair for pair in self._pairs if overlap and pair[0].lasting]
         now = [pair for pair in self._pairs if not (overlap and pair[0].lasting)]
         self._versions = [(job.source, job.source._version) for job, _ in later]
-        self._start_device(now, later)
+        self._device = DeviceCopying(_on_device(now), _on_device(later))
         _copy_all([pair for pair in now if not pair[0].source.is_cuda])
         hosts = [pair for pair in later if not pair[0].source.is_cuda]
         if hosts:
@@ -153,22 +161,6 @@ class Copying:
             # ended in the middle of C++ code, which aborts the process.
             self._thread = threading.Thread(target=self._run, args=(hosts,), name="copy")
             self._thread.start()
-
-    def _start_device(self, now: list[Pair], later: list[Pair]) -> None:
-        """Copies from a device, on a stream of their own; both kinds of tensors are held until they are over."""
-        at_once, meanwhile = ([pair for pair in pairs if pair[0].source.is_cuda] for pairs in (now, later))
-        if not at_once and not meanwhile:
-            return
-        stream: Any = torch.cuda.Stream()  # type: ignore[no-untyped-call]  # torch leaves it unannotated
-        stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
-            for job, target in at_once:
-                target.copy_(job.source, non_blocking=True)
-            copied = stream.record_event()
-            for job, target in meanwhile:
-                target.copy_(job.source, non_blocking=True)
-            self._event = stream.record_event()
-        torch.cuda.current_stream().wait_event(copied)
 
     def _run(self, pairs: list[Pair]) -> None:
         try:
@@ -180,8 +172,7 @@ class Copying:
         """What was begun is done before the optimizer may change a tensor: waits on the host, orders on a device."""
         if self._thread is not None:
             self._thread.join()
-        if self._event is not None:
-            torch.cuda.current_stream().wait_event(self._event)
+        self._device.hold()
 
     def changed(self) -> bool:
         """Whether a tensor was changed since the copy began. To be asked before the optimizer steps."""
@@ -192,11 +183,13 @@ class Copying:
         if self._thread is not None:
             self._thread.join()
             self._thread = None
-        if self._event is not None:
-            self._event.synchronize()
-            self._event = None
+        self._device.finish()
         if self._error is not None:
             raise RuntimeError(f"copying failed: {self._error}") from self._error
+
+
+def _on_device(pairs: list[Pair]) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    return [(job.source, target) for job, target in pairs if job.source.is_cuda]
 
 
 def _copy_all(pairs: list[Pair]) -> None:
@@ -220,10 +213,3 @@ def _populate(memory: mmap.mmap, size: int) -> None:
     """Map all pages now and not in the first copy, which would take three times as long. A kernel may not know how."""
     start = ctypes.addressof(ctypes.c_char.from_buffer(memory))
     ctypes.CDLL(None, use_errno=True).madvise(ctypes.c_void_p(start), ctypes.c_size_t(size), _MADV_POPULATE_WRITE)
-
-
-def _pin(memory: mmap.mmap, size: int) -> None:
-    """Let devices write here directly; without it copies are slower, and right."""
-    start = ctypes.addressof(ctypes.c_char.from_buffer(memory))
-    runtime: Any = torch.cuda.cudart()  # type: ignore[no-untyped-call]
-    runtime.cudaHostRegister(start, size, 0)

@@ -112,6 +112,8 @@ class Given:
 
     def use(self, copies: Copies | None) -> None:
         """The layout changed."""
+        if self.copies is not None:
+            self.copies.unpin()
         self.copies, self._sealed = copies, False
 
     @property
