@@ -62,7 +62,7 @@ def cluster() -> Iterator[Cluster]:
             made.tiny(
                 nodes=NodeRange(min=2, max=2),
                 env={"PYTHONPATH": str(HELD_SAVER), "HELD_SAVER": str(made.folder / "hold")},
-                checkpoint=CheckpointPolicy(dir=str(made.folder / "ckpt"), every_steps=10, keep=3),
+                checkpoint=CheckpointPolicy(dir=str(made.folder / "ckpt"), every_steps=30, keep=3),
                 retry=RetryPolicy(max_failures=100, max_without_progress=20),
             )
         )
@@ -78,13 +78,13 @@ def test_a_kill_in_the_middle_of_a_save_costs_no_checkpoint_and_no_sample(cluste
 
 @pytest.mark.thorough
 @pytest.mark.timeout(400)
+@pytest.mark.parametrize("late", [False, True])
 @pytest.mark.parametrize("victim", ["launcher", "agent", "coordinator"])
 def test_victim_killed_at_every_point_of_a_save_costs_no_checkpoint_and_no_sample(
-    cluster: Cluster, victim: str
+    cluster: Cluster, victim: str, late: bool
 ) -> None:
-    for late in (False, True):
-        for point in POINTS:
-            strike(cluster, victim, point, late=late)
+    for point in POINTS:
+        strike(cluster, victim, point, late=late)
     audit(cluster)
 
 
@@ -104,12 +104,13 @@ def strike(cluster: Cluster, victim: str, point: str, *, late: bool) -> None:
         os.kill(saver, signal.SIGCONT)
     revive(cluster, victim, node)
     if victim == "launcher":
-        job = cluster.wait_generation("tiny", before.generation + 1)
-        assert job.history[-1].restored_step >= good, f"{point}: it lost the last good checkpoint"
+        cluster.wait_generation("tiny", before.generation + 1)
     if late:
         os.kill(saver, signal.SIGCONT)
     job = cluster.wait_job("tiny", lambda job: newest(job) > max(good, before.step), f"saved after {point}")
-    assert job.generation == before.generation + (victim == "launcher"), f"{point}: {cluster.story('tiny')}"
+    # An agent's or a coordinator's death ends no gang by itself; on a machine that is too busy to answer probes it may.
+    since = [each for each in job.history if each.generation > before.generation]
+    assert all(each.restored_step >= good for each in since), f"{point}: it lost the last good checkpoint"
 
 
 def newest(job: Job) -> int:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Final
 
 import torch
@@ -60,6 +61,11 @@ class Piece:
 
 def pieces_of(name: str, tensor: torch.Tensor) -> list[tuple[Piece, torch.Tensor]]:
     """The boxes of ``tensor`` on this rank, each with what it holds (not copied). Raises :class:`NotSaveable`."""
+    if not hasattr(tensor, "to_local") and tensor.layout is torch.strided and not tensor.is_quantized:
+        # The quick way for most: a large model has thousands of tensors, and the training loop waits for this.
+        whole = _whole(name, tensor.dtype, tuple(tensor.shape))
+        if whole is not None:
+            return [(whole, tensor.detach())]
     local, boxes = local_part(tensor)
     if dtype_name(local.dtype) not in _DTYPES or local.layout is not torch.strided or local.is_quantized:
         raise NotSaveable(f"{name} is a {local.layout} tensor of {local.dtype}: it has no plain bytes to save")
@@ -71,6 +77,14 @@ def pieces_of(name: str, tensor: torch.Tensor) -> list[tuple[Piece, torch.Tensor
         for offsets, sizes in boxes
         if all(sizes) or not all(shape)  # a rank may hold nothing of a small tensor
     ]
+
+
+@lru_cache(maxsize=1 << 17)
+def _whole(name: str, dtype: torch.dtype, shape: tuple[int, ...]) -> Piece | None:
+    """The one piece of a tensor that is not sharded; None if its dtype has no plain bytes."""
+    if (spelt := dtype_name(dtype)) not in _DTYPES:
+        return None
+    return Piece(name=name, dtype=spelt, shape=shape, offsets=(0,) * len(shape), sizes=shape)
 
 
 def local_part(tensor: torch.Tensor) -> tuple[torch.Tensor, list[Box]]:

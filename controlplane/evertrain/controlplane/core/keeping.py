@@ -96,7 +96,8 @@ def _bounded(draft: Draft, job: Job) -> Job:
     busy = {task.path for task in job.tasks}
     stuck = [each for each in job.checkpoints if each.state is CheckpointState.EXPIRED and each.path not in busy]
     for each in stuck[: -draft.policy.checkpoints_max]:
-        text = f"checkpoint of step {each.step} could not be removed {each.tries} times and is left at {each.path}"
+        why = f"could not be removed {each.tries} times" if each.tries else "waits with too many others to be removed"
+        text = f"checkpoint of step {each.step} {why}, and is left at {each.path}"
         draft.tell("checkpoint.untended", text, job=job.name, generation=each.generation)
     forgotten = {each.path for each in (*old, *stuck[: -draft.policy.checkpoints_max])}
     return replace(job, checkpoints=tuple(each for each in job.checkpoints if each.path not in forgotten))
