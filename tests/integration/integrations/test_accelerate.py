@@ -73,3 +73,18 @@ def test_an_order_that_does_not_follow_from_the_seed_is_refused_before_it_starts
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     with trainer.session() as job, pytest.raises(NotExact, match="use_seedable_sampler"):
         Run(accelerator, job, model=model, optimizer=optimizer, loader=None)
+
+
+@pytest.mark.parametrize("form", ["FSDP", "DEEPSPEED"])
+def test_a_state_in_a_form_of_its_own_is_refused_before_it_starts(form: str) -> None:
+    accelerator = accelerate.Accelerator(
+        cpu=True, dataloader_config=accelerate.DataLoaderConfiguration(use_seedable_sampler=True)
+    )
+    accelerator.state.distributed_type = accelerate.DistributedType(form)
+    try:
+        model = torch.nn.Linear(2, 2)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        with trainer.session() as job, pytest.raises(NotExact, match=f"{form}, which keeps its state in a form"):
+            Run(accelerator, job, model=model, optimizer=optimizer, loader=None)
+    finally:
+        accelerate.state.AcceleratorState._reset_state(reset_partial_state=True)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
 
 from evertrain.checkpoint.digests import BLAKE3, SHA256, XXH3_128
-from evertrain.checkpoint.manifest import BLOCK_BYTES, MANIFEST_NAME, VerificationFailed
+from evertrain.checkpoint.manifest import BLOCK_BYTES, MANIFEST_NAME, VerificationFailed, data_name
 from evertrain.checkpoint.storage.api import Unreachable
 from evertrain.checkpoint.storage.memory import MemoryStorage, Operation
 from evertrain.checkpoint.storage.posix import PosixStorage
@@ -106,4 +108,34 @@ def test_a_storage_that_does_not_answer_is_no_verdict(operation: Operation) -> N
 
     storage.fault = fault
     with pytest.raises(Unreachable):
+        verify(storage, written.folder)
+
+
+class ObjectStore(MemoryStorage):
+    """Reads several files at once, and none before all of those are asked for."""
+
+    files_at_once = 3
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.together = threading.Barrier(self.files_at_once)
+
+    def stream(self, path: str, size: int) -> Generator[memoryview, None, None]:
+        self.together.wait(10.0)
+        yield from super().stream(path, size)
+
+
+def test_shards_on_an_object_store_are_read_several_at_once() -> None:
+    storage = ObjectStore()
+    written = write_checkpoint(storage, world_size=6)
+    assert verify(storage, written.folder) == written.manifest
+
+
+def test_of_several_faults_found_at_once_the_first_ranks_is_told() -> None:
+    storage = ObjectStore()
+    written = write_checkpoint(storage, world_size=6)
+    for rank in (5, 1, 4):
+        name = f"{written.folder}/{data_name(rank)}"
+        storage.files[name] = bytes(len(storage.files[name]))
+    with pytest.raises(VerificationFailed, match=data_name(1)):
         verify(storage, written.folder)

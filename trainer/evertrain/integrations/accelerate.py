@@ -27,7 +27,7 @@ Errors::
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, SupportsFloat
+from typing import Any, Final, SupportsFloat
 
 from accelerate import Accelerator, skip_first_batches
 
@@ -36,6 +36,9 @@ from evertrain.integrations.resumed_rng import ResumedRng
 from evertrain.trainer import Session
 from evertrain.trainer.parts import Stateful
 from evertrain.trainer.session import HasDigest
+
+OTHERS: Final = ("FSDP", "DEEPSPEED", "MEGATRON_LM")
+"""Ways to distribute that shard a state of which ``state_dict`` gives a part, or none."""
 
 
 class Run:
@@ -63,6 +66,8 @@ class Run:
                 "use_stateful_dataloader=True: batches are skipped by their number; set it to False": (
                     accelerator.use_stateful_dataloader
                 ),
+                f"{accelerator.distributed_type.value}, which keeps its state in a form of its own: use "
+                "evertrain.trainer with FSDP2 in a loop of your own": str(accelerator.distributed_type.value) in OTHERS,
                 "a loader that was not prepared: pass it to accelerator.prepare()": not hasattr(loader, "set_epoch"),
             },
         )

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -97,8 +98,9 @@ class Resume:
         told = self._peers.gather({"moments": [[moment.generation, moment.step] for moment in mine]})
         common = set.intersection(*({(gen, step) for gen, step in each["moments"]} for each in told))
         for generation, step in sorted(common, reverse=True):
-            source = found[Moment(generation=generation, step=step)]
-            gathered, trouble = self._try(lambda source=source: source)  # type: ignore[misc]
+            moment = Moment(generation=generation, step=step)
+            source = found[moment]
+            gathered, trouble = self._try(partial(found.__getitem__, moment))
             troubles = [each for each in self._peers.gather(trouble) if each]
             if not troubles and gathered is not None:
                 return self._take_over(gathered, where=source.where, parent=Candidate(path=""), tier=Tier.MEMORY)
@@ -126,7 +128,7 @@ class Resume:
         tried = 0
         for candidate in candidates:
             tried += 1
-            gathered, trouble = self._try(lambda c=candidate: StorageSource(c.path, digest=c.digest))  # type: ignore[misc]
+            gathered, trouble = self._try(partial(StorageSource, candidate.path, digest=candidate.digest))
             troubles = [each for each in self._peers.gather(trouble) if each]
             if not troubles and gathered is not None:
                 return self._take_over(gathered, where=candidate.path, parent=candidate, tier=Tier.STORAGE)

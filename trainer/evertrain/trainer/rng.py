@@ -11,13 +11,14 @@ rank, step), so that a repeat of the same resize gives the same numbers.
 
 from __future__ import annotations
 
-import hashlib
 import importlib
 import random
 import sys
 from typing import Any
 
 import torch
+
+from evertrain.trainer.data.seeding import seed_of
 
 Captured = dict[str, Any]
 """Tensors and plain values only."""
@@ -54,8 +55,11 @@ def put_back(captured: Captured) -> None:
 
 def derive(*, seed: int, rank: int, step: int) -> None:
     """Seed every generator for a rank that the checkpoint does not know."""
-    digest = hashlib.sha256(f"evertrain-rng-1:{seed}:{rank}:{step}".encode()).digest()
-    value = int.from_bytes(digest[:8], "big") >> 1  # torch takes a signed number
+    begin_anew(seed_of("rng", seed, rank, step))
+
+
+def begin_anew(value: int) -> None:
+    """Begin every generator of this process at ``value``: Python's, numpy's if imported, torch's on all devices."""
     random.seed(value)
     torch.manual_seed(value)  # the CPU and all CUDA devices
     numpy = sys.modules.get("numpy")

@@ -102,6 +102,11 @@ class Storage(Protocol):
         """
         ...
 
+    @property
+    def files_at_once(self) -> int:
+        """How many files it reads faster than one after the other."""
+        ...
+
     def free_bytes(self) -> int | None:
         """Space left; None where the storage cannot say."""
         ...

@@ -109,6 +109,11 @@ class MemoryStorage:
             self.fault(Operation.REMOVE, name)
             self.files.pop(name, None)
 
+    @property
+    def files_at_once(self) -> int:
+        """See :meth:`Storage.files_at_once`. Memory has no latency."""
+        return 1
+
     def free_bytes(self) -> int | None:
         """It cannot say."""
         self.fault(Operation.FREE_BYTES, "")

@@ -135,6 +135,11 @@ class S3Storage:
                     maxlen=0,
                 )
 
+    @property
+    def files_at_once(self) -> int:
+        """See :meth:`Storage.files_at_once`. Each request waits for its answer."""
+        return 4
+
     def free_bytes(self) -> int | None:
         """A bucket cannot say."""
         return None

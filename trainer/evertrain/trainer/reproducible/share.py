@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import random
-import sys
 from dataclasses import dataclass
-
-import torch
 
 from evertrain.trainer.data.seeding import seed_of
 
@@ -41,12 +37,3 @@ class Share:
 def microbatch_seed(*, seed: int, step: int, microbatch: int) -> int:
     """The seed for all that is drawn in a microbatch."""
     return seed_of("microbatch", seed, step, microbatch)
-
-
-def seed_generators(value: int) -> None:
-    """Begin every generator of this process anew: Python's, numpy's if it is imported, torch's on all devices."""
-    random.seed(value)
-    torch.manual_seed(value)
-    numpy = sys.modules.get("numpy")
-    if numpy is not None:
-        numpy.random.seed(value % 2**32)

@@ -23,13 +23,14 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from evertrain.trainer import rng
 from evertrain.trainer.reproducible import surroundings
 from evertrain.trainer.reproducible.errors import SettingsChanged, Unequal, Unfinished, Unsupported
 from evertrain.trainer.reproducible.fixed_point import EXPONENT_MAX, Format
 from evertrain.trainer.reproducible.gang import Gang
 from evertrain.trainer.reproducible.gradients import ReplicatedGradients
 from evertrain.trainer.reproducible.norm import clip_, global_norm
-from evertrain.trainer.reproducible.share import Share, microbatch_seed, seed_generators
+from evertrain.trainer.reproducible.share import Share, microbatch_seed
 
 UNTOUCHED: Final = -20_000
 ZERO: Final = -10_000
@@ -149,7 +150,7 @@ class Reproducible:
             place = min(turn, len(owned) - 1)
             batch = batches[place] if batches is not None else None
             microbatch = Microbatch(step=step, index=owned[place], counted=turn < len(owned), batch=batch)
-            seed_generators(microbatch_seed(seed=self._seed, step=step, microbatch=microbatch.index))
+            rng.begin_anew(microbatch_seed(seed=self._seed, step=step, microbatch=microbatch.index))
             with self._sums.microbatch(counted=microbatch.counted, last=turn == rounds - 1):
                 yield microbatch
             if microbatch.loss is None:
@@ -210,7 +211,7 @@ class Reproducible:
         every = torch.zeros(self.share.logical, dtype=torch.float64, device=self._sums.parameters[0].device)
         every[torch.tensor(list(losses), device=every.device)] = torch.stack(list(losses.values())).to(every)
         self._loss = sum(self._gang.add_(every).tolist()) / self.share.logical  # each by one rank, in one order
-        seed_generators(microbatch_seed(seed=self._seed, step=step, microbatch=self.share.logical))
+        rng.begin_anew(microbatch_seed(seed=self._seed, step=step, microbatch=self.share.logical))
 
     def _keep_only_what_is_not_finite(self) -> None:
         """Infinities and NaN stand where any sum has them; numbers beside them may be inexact, and become 0."""
