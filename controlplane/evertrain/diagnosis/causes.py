@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from evertrain.diagnosis.drafts import Draft, listed, lowered, names_of, nodes_of, ranks_of, roots, surer
-from evertrain.diagnosis.evidence import SourceKind
+from evertrain.diagnosis.evidence import Clock, SourceKind
 from evertrain.diagnosis.finding import Finding
 from evertrain.diagnosis.picture import Picture, by_node, distinct_events, follows, gap_s, is_of_rank
 from evertrain.diagnosis.reading import is_kernel
@@ -32,6 +32,8 @@ INTENT: Final = (C.PREEMPTION, C.WALLTIME, C.CANCELLED, C.EXTERNAL_TERMINATION)
 MASS_NODES: Final = 4
 """From so many nodes with the same hardware signal on, it is one common cause, not as many broken nodes."""
 HANG_BEFORE_LIMIT_S: Final = 60.0
+WINDOW_S: Final = 3_600.0
+"""How long before the last step a hardware error can still be what ended the job."""
 EARLIER_S: Final = 2.0
 """By so much an error must be earlier than another to be its cause."""
 
@@ -119,6 +121,7 @@ def hardware(picture: Picture) -> Draft | None:
     """A GPU, its links, or the host said that it is broken."""
     found = roots(picture, *HARDWARE)
     found = [finding for finding in found if finding.facts.get("severity") != "nonfatal" and finding.signal.xid != 154]
+    found = [finding for finding in found if not _long_before(picture, finding)]
     if not found:
         return None
     best = min(found, key=lambda finding: (finding.signal.priority, finding.line.order))
@@ -150,6 +153,19 @@ def hardware(picture: Picture) -> Draft | None:
         node_action=best.signal.node_action,
         node_steps=best.signal.node_steps,
         missing=() if nodes or borne_out else ("which node it is: say it by file name, as dmesg@NODE",),
+    )
+
+
+def _long_before(picture: Picture, finding: Finding) -> bool:
+    """Whether ranks went on taking steps long after it: whatever it is, it did not end this job."""
+    at = finding.line.at
+    return (
+        at is not None
+        and at.clock is Clock.DATE
+        and any(
+            note.line.at is not None and note.line.at.clock is Clock.DATE and (gap_s(finding, note) or 0.0) > WINDOW_S
+            for note in picture.marked(Mark.PROGRESS)
+        )
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -68,14 +69,21 @@ def ranks_of(findings: Sequence[Finding]) -> tuple[str, ...]:
 
 def survived(picture: Picture, finding: Finding) -> bool:
     """Whether the job went on after it: its own rank took a step later."""
-    if finding.signal.cls not in SURVIVABLE:
+    mended = finding.signal.cls is FailureClass.NUMERICAL_DIVERGENCE
+    if finding.signal.cls not in SURVIVABLE and not mended:
         return False
     rank = finding.line.origin.rank
     return any(
         follows(note, finding) or (note.line.at is None and note.line.order > finding.line.order)
         for note in picture.marked(Mark.PROGRESS)
-        if note.line.origin.rank == rank and note.line.capture == finding.line.capture
+        if note.line.origin.rank == rank
+        and note.line.capture == finding.line.capture
+        and (not mended or _FINITE.search(note.line.text))
     )
+
+
+_FINITE: Final = re.compile(r"(?i)loss\W{1,4}\d")
+"""A loss that is a number again: the steps before it were skipped or mended."""
 
 
 def roots(picture: Picture, *classes: FailureClass) -> list[Finding]:

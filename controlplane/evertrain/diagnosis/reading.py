@@ -122,18 +122,18 @@ class _Reader:
 
     def _belongs_to_before(self, text: str, voice: _Voice, at: Moment | None) -> bool:
         """True for what is no line of its own: frames, markers, repeats, the rest of a kernel record."""
-        if match := _REPEATED.match(text):
+        if "repeated" in text and (match := _REPEATED.match(text)):
             if voice.last >= 0:
                 line = self.found[voice.last]
                 self.found[voice.last] = replace(line, count=max(line.count, int(match["count"])))
             return True
-        if _TRACEBACK.match(text):
+        if "Traceback (most" in text and _TRACEBACK.match(text):
             voice.in_traceback = True
             return True
-        if _DURING.match(text):
+        if "above exception" in text and _DURING.match(text):
             voice.secondary = True
             return True
-        if match := _FRAME.match(text):
+        if text[0].isspace() and (match := _FRAME.match(text)):
             voice.in_traceback = True
             voice.where = f"{match['file']}:{match['line']}" + (f" in {match['name']}" if match["name"] else "")
             return True
@@ -146,7 +146,7 @@ class _Reader:
             if not re.search(rf"(?:^\s*|; ){match['key']}\s*:", line.text):
                 self.found[voice.last] = replace(line, text=f"{line.text.strip()}; {text.strip()}"[:LINE_CHARS_MAX])
                 return True
-        if at is None and voice.last >= 0 and _KERNEL_MORE.match(text):
+        if at is None and voice.last >= 0 and "NVRM:" in text and _KERNEL_MORE.match(text):
             line = self.found[voice.last]
             if line.text.startswith("NVRM:") and "Xid" not in line.text:
                 more = text.strip().removeprefix("NVRM:").strip()

@@ -295,6 +295,33 @@ def test_an_exception_is_found_although_its_text_speaks_of_loading() -> None:
     assert merged("OSError: Can't load tokenizer for 'org/model' from '/x/y'").cls is FailureClass.USER_CONFIG
 
 
+@pytest.mark.parametrize(
+    ("text", "cls"),
+    [
+        ("jobs in this queue may be preempted at any time\n[1] KeyError: 'x'", FailureClass.USER_CODE),
+        ("use scancel 1234 to cancel the job\n[1] step 1 loss 2.0", FailureClass.NO_FAILURE),
+        ("Spot interruption handler started", FailureClass.NO_FAILURE),
+        ("memory.events: low 0 high 0 max 0 oom 0 oom_kill 0", FailureClass.NO_FAILURE),
+        ("[0] step 10 loss nan\n[0] step 11 loss 2.0\n[0] ValueError: bad", FailureClass.USER_CODE),
+        ("[0] step 10 loss nan\n[0] step 11 loss nan", FailureClass.NUMERICAL_DIVERGENCE),
+        ("OSError: [Errno 107] Transport endpoint is not connected: '/mnt/gcs/x'", FailureClass.STORAGE_FAULT),
+        ("unable to write to file </torch_12_5>: No space left on device (28)", FailureClass.NODE_CONFIG),
+        ("subprocess.CalledProcessError: Command 'x' died with <Signals.SIGKILL: 9>.", FailureClass.KILLED),
+        ("process 2 terminated with signal SIGABRT", FailureClass.CRASH_NATIVE),
+        ("XlaRuntimeError: RESOURCE_EXHAUSTED: Error allocating device buffer: 2.00G", FailureClass.GPU_OOM),
+    ],
+)
+def test_what_is_only_spoken_of_is_told_from_what_happened(text: str, cls: FailureClass) -> None:
+    assert merged(text).cls is cls
+
+
+def test_a_hardware_error_of_days_before_the_last_step_did_not_end_the_job() -> None:
+    xid = "[Fri May  {} 11:43:09 2025] NVRM: Xid (PCI:0000:1b:00): 48, pid=9, name=python, DBE"
+    rank = "2025-05-05 11:44:00 step 9 loss 2\n2025-05-05 11:44:01 KeyError: 'x'"
+    assert verdict(dmesg__n1=xid.format(2), r0=rank).cls is FailureClass.USER_CODE
+    assert verdict(dmesg__n1=xid.format(5), r0=rank).cls is FailureClass.HARDWARE_GPU
+
+
 def test_only_consequences_say_whose_log_is_needed() -> None:
     text = "ncclRemoteError: A call failed possibly due to a network error or a remote process exiting prematurely."
     found = verdict(r4=text)
