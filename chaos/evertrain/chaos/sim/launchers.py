@@ -22,6 +22,7 @@ from evertrain.contract.launch import (
 )
 
 NOTICES_MAX = 16
+TRAILS_MAX = 4
 STOP_S = 0.1
 """Mean time from SIGTERM to the end of workers that heed it."""
 
@@ -278,4 +279,5 @@ class SimLauncher:
                 restored_step=workers.restored_step,
                 restored_from=workers.restored_from,
                 notices=tuple(workers.notices[-NOTICES_MAX:]),
+                trails=tuple(workers.trails[-TRAILS_MAX:]),
             )

@@ -29,6 +29,8 @@ class Program:
     collective_timeout_s: float = 600.0
     """After which a stuck collective fails; torch's default for NCCL."""
     uses_trainer: bool = True
+    forgets: bool = False
+    """A part of its state is not what it was after a restore: training goes on otherwise."""
     fails_at: int = 0
     """A step at which rank 0 raises each time it comes to it; 0: never."""
 
@@ -54,7 +56,8 @@ class Site:
 
     def program(self, job: str) -> Program:
         """What the script of ``job`` (a job id, ``NAME.INCARNATION``) does."""
-        return self.programs.get(job.rpartition(".")[0], Program())
+        name = job.rpartition(".")[0]
+        return self.programs.get(name.removesuffix(".drill"), Program())
 
     def rng(self, name: str) -> Random:
         """A stream of chance."""

@@ -21,7 +21,8 @@ from evertrain.chaos.sim.storage import STORAGE, Condition, Stored
 from evertrain.contract.beacon import WITNESSES, Tier
 from evertrain.contract.exits import WorkerExit
 from evertrain.contract.jobspec import JobSpec
-from evertrain.contract.launch import CheckpointNotice, GangPlace
+from evertrain.contract.launch import CheckpointNotice, GangPlace, TrailNotice
+from evertrain.contract.trail import TrailPoint
 
 CASCADE_S = 0.02
 """Mean time from a closed connection to the error in the neighbour's collective."""
@@ -67,6 +68,7 @@ class Workers:
     restored_step: int = 0
     restored_from: str = ""
     notices: list[CheckpointNotice] = field(default_factory=list)
+    trails: list[TrailNotice] = field(default_factory=list)
 
 
 class Ring:
@@ -119,6 +121,13 @@ class Ring:
             if not each.ended and not each.frozen:
                 each.on_end(1, f"RuntimeError: Timed out waiting {seconds:.0f}000ms for recv operation")
 
+    def tell_trail(self, generation: int, after: int, spec: JobSpec, *, factor: float = 1.0) -> None:
+        """Tell how training went on after a checkpoint; ``factor``: of the loss that it would have without a fault."""
+        steps = range(after + 1, after + 1 + spec.checkpoint.drill.steps)
+        points = tuple(TrailPoint(step=at, loss=factor / at, grad_norm=1.0) for at in steps)
+        for each in self.all[:WITNESSES] if after else ():
+            each.trails.append(TrailNotice(generation=generation, step=after, points=points, restore_s=each.restored_s))
+
     def leave_copies(self, generation: int, step: int) -> None:
         """The last step that all copied stays in their nodes' memory, sealed by processes that live on."""
         moment = Moment(generation=generation, step=step, world_size=self.first.place.world_size)
@@ -159,6 +168,7 @@ class Training:
         self._yield_asked = False
         self._left_well = False  # all left as agreed: at the end of the script, or after a save
         self._restore_path = ""
+        self._saved_step = 0
         self._save_every = spec.checkpoint.every_steps if spec.checkpoint.dir and self._program.uses_trainer else 0
 
     # -- who takes part -----------------------------------------------------------------
@@ -288,6 +298,7 @@ class Training:
         every = self._save_every
         save = (step // every + 1) * every if every else program.steps
         fail = program.fails_at if program.fails_at > step else program.steps
+        save = self._first + self._spec.drill_steps if self._spec.drill_steps else save
         return min(save, fail, program.steps)
 
     def _milestone(self) -> None:
@@ -297,7 +308,12 @@ class Training:
                 each.first_step_s = self._site.now() - each.begun_at
                 each.on_news()
         every = self._save_every
-        if self._base >= self._program.steps:
+        drill_steps = self._spec.drill_steps
+        if drill_steps and self._base >= self._first + drill_steps:
+            factor = 1.1 if self._program.forgets else 1.0
+            self._ring.tell_trail(self._generation, self._first, self._spec, factor=factor)
+            self._end_well(within_s=0.2)
+        elif self._base >= self._program.steps:
             self._end_well(within_s=0.2)
         elif self._base == self._program.fails_at:
             self._ring.first.on_end(1, "ValueError: loss is NaN")
@@ -334,6 +350,8 @@ class Training:
             self._site.history.add(CheckpointSaved(self._job, self._generation, stored.step, stored.path))
             notice = _committed(stored, world_size=told[0].place.world_size, save_s=self._program.save_s)
             told = told[:WITNESSES]
+            self._ring.tell_trail(self._generation, self._saved_step, self._spec)  # they are over since
+            self._saved_step = self._base
         for each in told:
             each.notices.append(notice)
         self._cancel()

@@ -16,6 +16,7 @@ from evertrain.api.v1 import record_pb2
 from evertrain.chaos.sim.history import Committed
 from evertrain.contract.jobspec import JobSpec
 from evertrain.controlplane.core.checkpoint import Checkpoint, Export, Rollback, Task
+from evertrain.controlplane.core.drilled import Drill, DrillBook
 from evertrain.controlplane.core.history import GenerationHistory
 from evertrain.controlplane.core.state import Cancel, Gang, Job, JobState, Node, Request
 from evertrain.controlplane.store import codec
@@ -28,7 +29,14 @@ _LISTS: Final[dict[str, type]] = {
     "exports": Export,
 }
 """Repeated messages of a job's record: they grow at their end."""
-_NESTED: Final[dict[str, type]] = {"spec": JobSpec, "gang": Gang, "cancel": Cancel, "rollback": Rollback}
+_NESTED: Final[dict[str, type]] = {
+    "spec": JobSpec,
+    "gang": Gang,
+    "cancel": Cancel,
+    "rollback": Rollback,
+    "drills": DrillBook,
+    "drill": Drill,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

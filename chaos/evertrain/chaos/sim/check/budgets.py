@@ -105,6 +105,8 @@ class ChargesAreJust(Checker):
         return ends.echo > 0 and (not ends.outside or late)
 
     def _failed(self, job: Job) -> None:
+        if job.drill is not None:
+            return  # that is what it is for
         slow = self._program(job.id).warm_s > STARTS_SLOWLY * job.spec.prepare_timeout_s
         own = _spent(job) or job.reason.startswith("cannot start on") or slow
         if not own:

@@ -107,7 +107,7 @@ class OnlyGoodIsRestored(Checker):
             if each.path in known or stored is None:  # the trainer may have replaced it meanwhile
                 continue
             if (stored.job, stored.step, stored.generation, stored.digest) != (
-                after.id,
+                after.id if after.drill is None else after.drill.job_id,
                 each.step,
                 each.generation,
                 each.digest,

@@ -52,16 +52,18 @@ class EveryStepOnce(Checker):
             case Changed(jobs=jobs):
                 for change in jobs:
                     had_ended = change.same and change.before is not None and change.before.ended
-                    if change.after.state is JobState.SUCCEEDED and not had_ended:
+                    if change.after.state is JobState.SUCCEEDED and not had_ended and change.after.drill is None:
                         self._succeeded(change.after.id, change.after.generation)
 
     def _restored(self, told: Restored) -> None:
         about = f"{told.job} generation {told.generation}"
         if (told.job, told.generation) in self._begun:
             self.broken(f"{about} began twice", job=told.job)
-        if told.path and self._saved.get(told.path) != (told.job, told.step):
-            job, step = self._saved.get(told.path, ("nobody", 0))
-            text = f"{about} begins at step {told.step} from {told.path}, which {job} saved at step {step}"
+        drill = job.drill if (job := self.books.job(told.job)) is not None else None
+        owner = told.job if drill is None else drill.job_id
+        if told.path and self._saved.get(told.path) != (owner, told.step):
+            whose, step = self._saved.get(told.path, ("nobody", 0))
+            text = f"{about} begins at step {told.step} from {told.path}, which {whose} saved at step {step}"
             self.broken(text, job=told.job)
         if told.copied_by:
             first, last = self._ran.get((told.job, told.copied_by), (0, 0))

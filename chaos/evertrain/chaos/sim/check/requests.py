@@ -103,7 +103,7 @@ class AppliedOnce(Checker):
 
     def _jobs(self, changed: Changed) -> None:
         submitted = [each.target for each in changed.accepted if each.verb == "submit"]
-        begun = [str(change.after.name) for change in changed.jobs if not change.same]
+        begun = [str(change.after.name) for change in changed.jobs if not change.same and change.after.drill is None]
         for name in dict.fromkeys([*submitted, *begun]):
             if submitted.count(name) != begun.count(name):
                 text = (

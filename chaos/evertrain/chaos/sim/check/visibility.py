@@ -89,8 +89,8 @@ class HealthyGoesOn(Checker):
 
     def _judge(self, change: JobChange) -> None:
         before, after = change.before, change.after
-        if before is None or not change.same or before.gang is None:
-            return
+        if before is None or not change.same or before.gang is None or after.drill is not None:
+            return  # a drill ends as soon as a job can use its nodes
         gang = before.gang
         if after.gang is not None and after.gang.generation == gang.generation:
             return

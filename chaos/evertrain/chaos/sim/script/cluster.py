@@ -8,7 +8,7 @@ from evertrain.chaos.sim.script.stage import Stage
 from evertrain.chaos.sim.script.verb import Verb
 from evertrain.chaos.sim.site import Program
 from evertrain.chaos.sim.world import Options
-from evertrain.contract.jobspec import CheckpointPolicy, JobSpec, NodeRange, RetryPolicy
+from evertrain.contract.jobspec import CheckpointPolicy, DrillPolicy, JobSpec, NodeRange, RetryPolicy
 from evertrain.controlplane.core.events import CheckpointVerb
 from evertrain.controlplane.core.ids import NodeName
 
@@ -60,6 +60,7 @@ async def _submit(stage: Stage, args: Args) -> None:
             keep=args.option("keep", int, 3),
             memory_every_steps=args.option("copy", int, 0),
             peer_copies=args.flag("peers"),
+            drill=DrillPolicy(every_s=args.option("drill", duration, 0.0)),
         ),
         retry=RetryPolicy(
             max_failures=args.option("max-failures", int, 10),
@@ -76,6 +77,7 @@ async def _submit(stage: Stage, args: Args) -> None:
         warm_s=args.option("warm", duration, 4.0),
         collective_timeout_s=args.option("collective-timeout", duration, 600.0),
         uses_trainer=not plain,
+        forgets=args.flag("forgets"),
         fails_at=args.option("fails-at", int, 0),
     )
     args.done()
@@ -139,8 +141,8 @@ VERBS = (
     Verb("nodes COUNT [coordinators=2] [lease=10s] [slots=8] [seed=1]", "Build a cluster; comes first.", _nodes),
     Verb("add-node NAME", "Rack one more node and start its agent.", _add_node),
     Verb(
-        "submit JOB [nodes=2..4] [multiple=1] [workers=1] [every=100] [keep=3] [copy=N] [peers] [step=1s] "
-        "[steps=N] [save=2s] [restore=2s] [warm=4s] [collective-timeout=10m] [fails-at=N] [max-failures=10] "
+        "submit JOB [nodes=2..4] [multiple=1] [workers=1] [every=100] [keep=3] [copy=N] [peers] [drill=1h] [step=1s] "
+        "[forgets] [steps=N] [save=2s] [restore=2s] [warm=4s] [collective-timeout=10m] [fails-at=N] [max-failures=10] "
         "[max-without-progress=3] [grace=10s] [prepare=2m] [plain]",
         "Submit a job; plain: its script does not use the trainer library, so it saves nothing.",
         _submit,
@@ -149,6 +151,6 @@ VERBS = (
     Verb("drain NODE [deadline=10m] [reason=...]", "Have a node left by its job.", _drain),
     Verb("undrain NODE", "Give a drained node back.", _undrain),
     Verb("rollback JOB STEP[@GEN] [reason=...]", "Have a job go on from an older checkpoint.", _rollback),
-    Verb("checkpoint verify|pin|unpin|export JOB STEP[@GEN] [to=...]", "Ask that of a checkpoint.", _checkpoint),
+    Verb("checkpoint verify|pin|unpin|export|drill JOB STEP[@GEN] [to=...]", "Ask that of a checkpoint.", _checkpoint),
     Verb("repeat", "Send the last request again, under the same id.", _repeat),
 )
