@@ -74,6 +74,55 @@ def test_other_verbs_are_asked_as_such(ctl: Ctl, server: OperatorServer, verb: s
     assert [each.verb for each in asked(server)] == [number]
 
 
+def test_a_drill_is_asked_of_the_newest_unless_a_step_is_named(ctl: Ctl, server: OperatorServer) -> None:
+    def newest(world: World) -> None:
+        world.jobs["tiny-lm"].checkpoints.add(step=0)  # the one that stands for it in this coordinator
+
+    server.change(newest)
+    ran = ctl("checkpoints", "drill", "tiny-lm")
+    assert ran.code == 0, ran
+    assert "as soon as nodes are idle" in ran.out
+    assert ctl("checkpoints", "drill", "tiny-lm", "1000@1").code == 0
+    drill = operator_pb2.CHECKPOINT_VERB_DRILL
+    assert [(each.step, each.generation, each.verb) for each in asked(server)] == [(0, 0, drill), (1000, 1, drill)]
+
+
+def test_what_a_drill_found_is_shown_with_its_checkpoint_and_its_job(ctl: Ctl, server: OperatorServer) -> None:
+    def drilled(world: World) -> None:
+        job = world.jobs["tiny-lm"]
+        job.last_drill.CopyFrom(
+            operator_pb2.DrillResult(
+                checkpoint="1000@1",
+                outcome=operator_pb2.DRILL_OUTCOME_FAILED,
+                at_s=1_790_000_000.0,
+                nodes=["n3"],
+                world_size=4,
+                restore_s=2.0,
+                bytes_per_s=3 << 20,
+                note="3 steps trained; loss deviates by 0.09 at most (step 1003)",
+            )
+        )
+        next(each for each in job.checkpoints if each.step == 1000).drill.CopyFrom(job.last_drill)
+
+    server.change(drilled)
+    said = "failed on n3 with 4 workers in 2s (3.0MiB/s): 3 steps trained; loss deviates by 0.09 at most (step 1003)"
+    assert f"drill {said}" in ctl("checkpoints", "tiny-lm", columns="400").out
+    shown = " ".join(ctl("job", "tiny-lm", columns="400").out.split())
+    assert "Drills checkpoint 1000@1" in shown
+    assert said in shown
+
+
+def test_drills_are_no_jobs_of_anybody_and_listed_only_when_asked_for(ctl: Ctl, server: OperatorServer) -> None:
+    def drill(world: World) -> None:
+        found = world.jobs["tiny-lm.drill"] = operator_pb2.Job()
+        found.CopyFrom(world.jobs["tiny-lm"])
+        found.name, found.drill_of = "tiny-lm.drill", "tiny-lm"
+
+    server.change(drill)
+    assert "tiny-lm.drill" not in ctl("jobs").out
+    assert "tiny-lm.drill" in ctl("jobs", "--drills").out
+
+
 @pytest.mark.parametrize("step", ["latest", "1000@", "@2", "-1", "1e3", "9" * 20])
 def test_what_is_no_step_is_refused_before_anybody_is_asked(ctl: Ctl, server: OperatorServer, step: str) -> None:
     assert ctl("checkpoints", "verify", "tiny-lm", step).code == 2

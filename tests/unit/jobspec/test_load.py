@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from evertrain.contract.adapter import CheckpointAdapter, SaveKind
-from evertrain.contract.jobspec import CheckpointPolicy, JobSpec, LogPolicy, NodeRange, RetryPolicy
+from evertrain.contract.jobspec import CheckpointPolicy, DrillPolicy, JobSpec, LogPolicy, NodeRange, RetryPolicy
 from evertrain.jobspec import Severity
 from evertrain.jobspec.check import SPEC_BYTES_MAX
 from evertrain.jobspec.load import SpecInvalid, load, load_bytes
@@ -478,3 +478,26 @@ def test_a_job_that_cannot_reshard_is_told_before_it_starts_that_it_keeps_its_si
     (warning,) = load(write(f"{rigid}nodes: {{min: 2, max: 4}}\n")).warnings
     assert "checkpoint.reshard: its checkpoints can't be resharded" in str(warning)
     assert load(write(f"{rigid}nodes: 4\n")).warnings == ()
+
+
+def test_drills_are_off_unless_a_time_is_given_and_every_field_of_them_arrives(write: Write) -> None:
+    assert load(write(OK)).spec.checkpoint.drill == DrillPolicy(every_s=0.0, steps=3, tolerance=0.001, nodes=0)
+    path = write(f"{OK}checkpoint: {{dir: ck, drill: {{every: 1d, steps: 5, tolerance: 1e-2, nodes: 3}}}}\n")
+    wanted = DrillPolicy(every_s=86_400.0, steps=5, tolerance=0.01, nodes=3)
+    assert load(path).spec.checkpoint.drill == wanted
+
+
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        ("{every: 30s}", "checkpoint.drill.every: 30s is out of range"),
+        ("{every: 1d}", "checkpoint.drill.every: there are no checkpoints to drill"),
+        ("{steps: 33}", "checkpoint.drill.steps: 33 is out of range"),
+        ("{tolerance: tight}", "checkpoint.drill.tolerance: expected a number such as 0.001, got 'tight'"),
+        ("{tolerance: 2}", "checkpoint.drill.tolerance: 2.0 is out of range"),
+        ("{nodes: some}", "checkpoint.drill.nodes: expected a whole number"),
+        ("{step: 3}", "checkpoint.drill.step: unknown field, did you mean 'steps'?"),
+    ],
+)
+def test_what_cannot_be_a_drill_is_said(write: Write, written: str, said: str) -> None:
+    assert any(said in line for line in complaints(write(f"{OK}checkpoint: {{drill: {written}}}\n")))

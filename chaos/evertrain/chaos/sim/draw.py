@@ -18,7 +18,7 @@ from evertrain.chaos.sim.network import Weather
 from evertrain.chaos.sim.plan import Phase, Planned
 from evertrain.chaos.sim.site import Program
 from evertrain.chaos.sim.world import Options
-from evertrain.contract.jobspec import CheckpointPolicy, JobSpec, NodeRange, RetryPolicy
+from evertrain.contract.jobspec import CheckpointPolicy, DrillPolicy, JobSpec, NodeRange, RetryPolicy
 from evertrain.controlplane.core.policy import Policy
 
 SETTLE_S = 300.0
@@ -129,6 +129,7 @@ def _work(rng: Random, size: Size) -> tuple[Work, ...]:
             keep=rng.randint(2, 5),
             memory_every_steps=(copied := rng.choice((0, 1, 7))),
             peer_copies=copied > 0 and rng.random() < 0.5,
+            drill=DrillPolicy(every_s=rng.choice((0.0, 600.0, 3600.0))),
         )
         spec = JobSpec(
             name=name,

@@ -77,6 +77,7 @@ class Ring:
     def __init__(self, network: Network) -> None:
         self._network = network
         self._members: dict[str, Workers] = {}
+        self._saved_step = 0
 
     def add(self, workers: Workers) -> None:
         """One more node takes part."""
@@ -121,11 +122,22 @@ class Ring:
             if not each.ended and not each.frozen:
                 each.on_end(1, f"RuntimeError: Timed out waiting {seconds:.0f}000ms for recv operation")
 
-    def tell_trail(self, generation: int, after: int, spec: JobSpec, *, factor: float = 1.0) -> None:
-        """Tell how training went on after a checkpoint; ``factor``: of the loss that it would have without a fault."""
+    def saved(self, generation: int, step: int, spec: JobSpec) -> None:
+        """A checkpoint was made: by now the steps after the one before are over, and told of."""
+        if self._saved_step:
+            self._tell_trail(generation, self._saved_step, spec, factor=1.0)
+        self._saved_step = step
+
+    def tell_drill(self, generation: int, restored: int, spec: JobSpec, *, forgets: bool) -> None:
+        """The end of the workers' steps; if it is one of a drill, they tell how training went on."""
+        if spec.drill_steps:
+            self._tell_trail(generation, restored, spec, factor=1.1 if forgets else 1.0)
+
+    def _tell_trail(self, generation: int, after: int, spec: JobSpec, *, factor: float) -> None:
+        """``factor``: of the loss that it would have without a fault."""
         steps = range(after + 1, after + 1 + spec.checkpoint.drill.steps)
         points = tuple(TrailPoint(step=at, loss=factor / at, grad_norm=1.0) for at in steps)
-        for each in self.all[:WITNESSES] if after else ():
+        for each in self.all[:WITNESSES]:
             each.trails.append(TrailNotice(generation=generation, step=after, points=points, restore_s=each.restored_s))
 
     def leave_copies(self, generation: int, step: int) -> None:
@@ -161,14 +173,11 @@ class Training:
         self._part = Part.GATHERING
         self._timer: asyncio.TimerHandle | None = None
         self._timeout: asyncio.TimerHandle | None = None
-        self._base = 0
-        self._first = 0
+        self._base = self._first = 0
         self._stepping_since = 0.0
         self._pace_s = self._program.step_s
-        self._yield_asked = False
-        self._left_well = False  # all left as agreed: at the end of the script, or after a save
+        self._yield_asked = self._left_well = False  # well: as agreed, at the end of the script or after a save
         self._restore_path = ""
-        self._saved_step = 0
         self._save_every = spec.checkpoint.every_steps if spec.checkpoint.dir and self._program.uses_trainer else 0
 
     # -- who takes part -----------------------------------------------------------------
@@ -298,8 +307,7 @@ class Training:
         every = self._save_every
         save = (step // every + 1) * every if every else program.steps
         fail = program.fails_at if program.fails_at > step else program.steps
-        save = self._first + self._spec.drill_steps if self._spec.drill_steps else save
-        return min(save, fail, program.steps)
+        return min(save, fail, _last_step(program, self._spec, self._first))
 
     def _milestone(self) -> None:
         self._base, self._stepping_since = self._next_milestone(), self._site.now()
@@ -308,12 +316,8 @@ class Training:
                 each.first_step_s = self._site.now() - each.begun_at
                 each.on_news()
         every = self._save_every
-        drill_steps = self._spec.drill_steps
-        if drill_steps and self._base >= self._first + drill_steps:
-            factor = 1.1 if self._program.forgets else 1.0
-            self._ring.tell_trail(self._generation, self._first, self._spec, factor=factor)
-            self._end_well(within_s=0.2)
-        elif self._base >= self._program.steps:
+        if self._base >= _last_step(self._program, self._spec, self._first):
+            self._ring.tell_drill(self._generation, self._first, self._spec, forgets=self._program.forgets)
             self._end_well(within_s=0.2)
         elif self._base == self._program.fails_at:
             self._ring.first.on_end(1, "ValueError: loss is NaN")
@@ -350,8 +354,7 @@ class Training:
             self._site.history.add(CheckpointSaved(self._job, self._generation, stored.step, stored.path))
             notice = _committed(stored, world_size=told[0].place.world_size, save_s=self._program.save_s)
             told = told[:WITNESSES]
-            self._ring.tell_trail(self._generation, self._saved_step, self._spec)  # they are over since
-            self._saved_step = self._base
+            self._ring.saved(self._generation, self._base, self._spec)
         for each in told:
             each.notices.append(notice)
         self._cancel()
@@ -426,6 +429,11 @@ def _committed(stored: Stored, *, world_size: int, save_s: float) -> CheckpointN
         world_size=world_size,
         save_s=save_s,
     )
+
+
+def _last_step(program: Program, spec: JobSpec, first: int) -> int:
+    """Where a script that begins at ``first`` ends: a drill after its few steps."""
+    return min(program.steps, first + spec.drill_steps) if spec.drill_steps else program.steps
 
 
 def _echo(workers: Workers) -> None:
