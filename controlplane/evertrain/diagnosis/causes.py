@@ -48,6 +48,11 @@ TIERS: Final[tuple[tuple[FailureClass, ...], ...]] = (
 """Which class is believed first where times do not decide. What is close to the machine goes before the program's."""
 
 _BASE_MODEL: Final = re.compile(r"(?i)\.cache/|/hub/|huggingface|pretrained|base[_-]?model|torch/checkpoints|/models--")
+_CHECKPOINT: Final = re.compile(
+    r"(?i)checkpoint|ckpt|global_step|\biter_\d|epoch[_=-]?\d|step[_-]?\d|\.pth?\b|safetensor|distcp|optim|serialization"
+    r"|pytorch|resum|restor|weights|state_dict|orbax|\bmodel\b"
+)
+"""Words that say of a damaged file that it is a checkpoint: only that is a reason to go back to an older one."""
 _STRANGERS_OF_OLD: Final = re.compile(
     r"(?P<total>[\d.]+) GiB total capacity; .{0,60}?"
     r"(?P<free>[\d.]+) (?P<unit>[GM])iB free; (?P<own>[\d.]+) GiB reserved"
@@ -443,6 +448,18 @@ def _downloaded(picture: Picture, causes: Sequence[Finding]) -> Draft | None:
     ]
     near = min(read, key=lambda note: abs(note.line.order - best.line.order), default=None)
     path = best.facts.get("path") or (near.facts.get("path", "") if near else "")
+    about = " ".join([best.line.text, best.line.where, path, near.line.text if near else ""])
+    if not _CHECKPOINT.search(about):
+        return Draft(
+            cls=C.DATA_INPUT,
+            confidence=Confidence.LOW,
+            causes=causes,
+            names=ranks_of(causes)[:4],
+            why="a file that was read is damaged, and nothing says that it is a checkpoint",
+            job_action=JobAction.STOP,
+            attempts_max=1,
+            missing=("which file it was",),
+        )
     if not _BASE_MODEL.search(path):
         return None
     return Draft(

@@ -59,6 +59,11 @@ def test_one_xid_13_is_the_programs_and_a_burst_of_one_process_too_but_not_those
     assert (thrice.cls, thrice.node_action) == (FailureClass.HARDWARE_GPU_SUSPECT, NodeAction.DIAGNOSE)
 
 
+def test_one_process_that_faults_for_days_is_one_process() -> None:
+    found = verdict(dmesg__a01="\n".join(xid_13(4410, f"day{day} ") for day in (1, 2, 3)))
+    assert found.node_action in {NodeAction.NONE, NodeAction.WATCH}
+
+
 def test_any_number_of_xid_45_never_outranks_the_programs_exception() -> None:
     channels = "\n".join(
         f"NVRM: Xid (PCI:0000:61:00): 45, pid=149, name=python, Ch {number:08x}" for number in range(300)
@@ -219,6 +224,18 @@ def test_a_damaged_file_is_rolled_back_only_when_it_is_the_jobs_own(
 )
 def test_a_good_checkpoint_is_never_rolled_past(text: str) -> None:
     assert merged(f"resuming from /ckpt/step_4500\n{text}").job_action is not JobAction.ROLLBACK
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "UnicodeDecodeError: 'utf-8' codec can't decode byte 0x80 in position 0: invalid start byte",
+        "NonMatchingChecksumError: checksum mismatch for /data/corpus/part-0001.jsonl.zst",
+        "zipfile.BadZipFile: File is not a zip file",
+    ],
+)
+def test_a_damaged_file_that_nothing_calls_a_checkpoint_is_data(text: str) -> None:
+    assert (merged(text).cls, merged(text).job_action) == (FailureClass.DATA_INPUT, JobAction.STOP)
 
 
 def test_transfers_that_failed_from_the_start_are_the_set_up_and_later_ones_a_link() -> None:
