@@ -1,7 +1,8 @@
 """What an agent costs, as JSON lines: CPU and memory when idle, and how fast a failure report passes through it.
 
 The coordinator is a scripted one in this process; the idle agent holds a
-session with a heartbeat every second and no launcher. For the latency the fake
+session with a heartbeat every second, watches the node's health, and has no
+launcher; what its probe processes cost is in its figures. For the latency the fake
 launcher's worker is killed: the time runs from the kill to the arrival of the
 report, so it holds the launcher's own part too.
 """
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import json
 import math
 import os
@@ -29,7 +31,9 @@ from support.agent_process import Node, a_node  # noqa: E402 - the path above le
 from support.coordinator import ScriptedCoordinator, ScriptedSession, job_order  # noqa: E402
 
 CPU_GOAL_PERCENT = 1.0
-RSS_GOAL_MB = 80.0
+PSS_GOAL_MB = 80.0
+WINDOW_S = 15
+"""The longest period of a source, so that each window has the same work in it."""
 
 
 def figure(name: str, unit: str, values: list[float], *, goal: float | None, conditions: dict[str, object]) -> str:
@@ -49,34 +53,47 @@ def figure(name: str, unit: str, values: list[float], *, goal: float | None, con
     return json.dumps(line)
 
 
+def processes(pid: int) -> list[int]:
+    """The agent and its probe processes."""
+    children = (Path(f"/proc/{pid}/task") / str(pid) / "children").read_text().split()
+    return [pid, *map(int, children)]
+
+
 def cpu_s(pid: int) -> float:
-    """Time that all threads of a process have run, from the scheduler, in seconds."""
-    total_ns = 0
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        total_ns += int((task / "schedstat").read_text().split()[0])
-    return total_ns / 1e9
+    """Time that an agent, its probe processes and those that have ended have run, in seconds."""
+    total = 0
+    for each in processes(pid):
+        with contextlib.suppress(FileNotFoundError):  # ended meanwhile: counted with the agent's from now on
+            fields = Path(f"/proc/{each}/stat").read_text().rpartition(")")[2].split()
+            total += sum(map(int, fields[11:15] if each == pid else fields[11:13]))
+    return total / os.sysconf("SC_CLK_TCK")
 
 
-def rss_mb(pid: int) -> float:
-    """Resident memory, in MB."""
-    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
+def pss_mb(pid: int) -> float:
+    """Memory of an agent and its probe processes, what they share counted once, in MB."""
+    total_kb = 0
+    for each in processes(pid):
+        with contextlib.suppress(FileNotFoundError):
+            (line,) = (x for x in Path(f"/proc/{each}/smaps_rollup").read_text().splitlines() if x.startswith("Pss:"))
+            total_kb += int(line.split()[1])
+    return total_kb / 1e3
 
 
 async def idle(node: Node, coordinator: ScriptedCoordinator, seconds: int, conditions: dict[str, object]) -> None:
     """Print CPU and memory of an agent with nothing to do."""
-    agent = await node.start(coordinator.address)
+    agent = await node.start(coordinator.address, options=("--health", "on"))
     session = await coordinator.session()
     session.order()
     pid = agent.process.pid
-    await asyncio.sleep(2.0)  # imports and the first session are not idle
+    await asyncio.sleep(20.0)  # imports, the first session and the first reading of each source are not idle
     loads, sizes = [], []
-    for _ in range(seconds):
+    for _ in range(max(1, seconds // WINDOW_S)):
         before, begun = cpu_s(pid), time.perf_counter()
-        await asyncio.sleep(1.0)
+        await asyncio.sleep(WINDOW_S)
         loads.append(100.0 * (cpu_s(pid) - before) / (time.perf_counter() - begun))
-        sizes.append(rss_mb(pid))
+        sizes.append(pss_mb(pid))
     print(figure("agent_idle_cpu", "% of a core", loads, goal=CPU_GOAL_PERCENT, conditions=conditions), flush=True)
-    print(figure("agent_idle_rss", "MB", sizes, goal=RSS_GOAL_MB, conditions=conditions), flush=True)
+    print(figure("agent_idle_pss", "MB", sizes, goal=PSS_GOAL_MB, conditions=conditions), flush=True)
     await failures(node, session, conditions)
 
 
@@ -116,7 +133,7 @@ async def measure(seconds: int) -> None:
 def main() -> None:
     """Entry point."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=int, default=30, help="how long to watch the idle agent")
+    parser.add_argument("--seconds", type=int, default=60, help="how long to watch the idle agent")
     asyncio.run(measure(parser.parse_args().seconds))
 
 
