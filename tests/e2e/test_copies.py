@@ -66,3 +66,19 @@ def test_a_killed_worker_costs_a_step_and_the_gang_goes_on_from_memory(cluster: 
     assert not job.checkpoints, "there was nothing else to go on from"
     job = require_same_end(cluster, tmp_path)
     assert job.steps_lost == again.steps_lost
+
+
+def test_a_killed_node_is_replaced_and_the_gang_goes_on_from_what_the_others_kept_of_it(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    cluster.start(3)
+    cluster.submit(copying(cluster, peer_copies=True))
+    before = cluster.wait_steps("copied", 10)
+    cluster.kill_node("n2")
+    job = cluster.wait_generation("copied", 2)
+    again = job.history[1]
+    assert [member.node for member in job.members] == ["n1", "n3"], "the spare has the rank of the one that is gone"
+    assert again.restored_from == "peer", cluster.story("copied")
+    assert again.restored_step >= before.step - 3
+    assert not job.checkpoints, "there was nothing else to go on from"
+    require_same_end(cluster, tmp_path)

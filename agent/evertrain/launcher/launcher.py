@@ -63,27 +63,26 @@ class Launcher:
         nproc, beacon = launch.spec.nproc_per_node, str(folder.beacon_socket)
         self._slots = ProgressSlots(nproc, timers=loop, gap_s=policy.progress_gap_s, hear=self.worker_said)
         self._memory = Memory(launch.owner)
-        environment = job_environ(launch, inherited=inherited, beacon=beacon, progress=self._slots.path)
-        environment |= self._memory.environ
-        self._secrets, self._id = secret_values(environment), chance.token_hex(8)
-        self._fence = Fence(nproc)
+        env = job_environ(launch, inherited=inherited, beacon=beacon, progress=self._slots.path) | self._memory.environ
+        self._memory.keep_copies(launch, environment=env, policy=policy)
+        self._secrets, self._id = secret_values(env), chance.token_hex(8)
+        self._fence, self._notices = Fence(nproc), Notices()
         self._order: GangOrder | None = None
         self._ordered_at = time.monotonic()
         self._stop_asked, self._turn, self._error = False, asyncio.Event(), ""
         self._group: LocalGroup | None = None
         self._progress: GangProgress | None = None
-        self._notices = Notices()
         self._files = RankFiles(folder.rank_log, launch.spec.logs)
         self._idle = IdleTimer(loop, after_s=policy.idle_s, over=self._stop)
-        self._beside = Beside(launch, env=environment, notices=self._notices, changed=self._nursery_changed)
+        self._beside = Beside(launch, env=env, notices=self._notices, changed=self._nursery_changed)
         self._nursery = Nursery(
             folder=folder,
             launch=launch,
-            environment=environment,
+            environment=env,
             secrets=self._secrets,
             policy=policy,
             on_change=self._nursery_changed,
-            others=lambda: self._beside.pids,
+            others=lambda: self._beside.pids | self._memory.pids,
         )
         self._agents = AgentDoor(self, visitors_max=policy.agents_max, unsent_bytes_max=policy.unsent_bytes_max)
         self._workers = WorkerDoor(self, visitors_max=policy.workers_max)
@@ -98,9 +97,10 @@ class Launcher:
         try:
             await self._open()
             async with asyncio.TaskGroup() as group:
-                keeping = group.create_task(self._nursery.run())
+                keeping = [group.create_task(each.run()) for each in (self._nursery, self._memory)]
                 await self._work()
-                keeping.cancel()
+                for task in keeping:
+                    task.cancel()
         finally:
             await self._leave()
 

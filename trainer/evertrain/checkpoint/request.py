@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from evertrain.checkpoint.manifest import CheckpointManifest, RankRecord
 from evertrain.checkpoint.writing import Committed
+from evertrain.contract.copies_keeper import KeeperDoor
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +55,15 @@ class Persist:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Mirror:
+    """A copy goes to another node as well."""
+
+    door: KeeperDoor
+    keep_step: int
+    """The newest that all ranks have handed over in this generation; -1: none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Save:
     """A copy is complete in memory: seal it, and make it a checkpoint if that is wanted."""
 
@@ -68,6 +78,7 @@ class Save:
     """Ranks that copy at this moment."""
     alike: Mapping[str, str] = field(default_factory=dict)
     persist: Persist | None = None
+    mirror: Mirror | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,6 +107,14 @@ class Sealed:
     copy: str
     seal_s: float = 0.0
     """How long that took."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mirrored:
+    """The copy of ``step`` arrived at its keeper, or why it did not."""
+
+    step: int
+    trouble: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,6 @@ launcher itself, and ends.
 from __future__ import annotations
 
 import json
-import mmap
 import os
 import socket
 import sys
@@ -24,6 +23,8 @@ from pathlib import Path
 from typing import Final
 
 from evertrain.checkpoint import retention
+from evertrain.checkpoint.carrying import NotCarried, hand_over
+from evertrain.checkpoint.held import held_in, mapped, write_seal
 from evertrain.checkpoint.manifest import (
     MANIFEST_BYTES_MAX,
     MANIFEST_NAME,
@@ -38,13 +39,14 @@ from evertrain.checkpoint.request import (
     Abandon,
     CopyLayout,
     Ended,
+    Mirror,
+    Mirrored,
     Persist,
     Read,
     Released,
     Save,
     Seal,
     Sealed,
-    seal_path,
 )
 from evertrain.checkpoint.storage import open_storage
 from evertrain.checkpoint.storage.api import Missing, Storage, StorageError
@@ -71,7 +73,7 @@ LINGER_S: Final = 600.0
 """After its training process is gone, a saver has so long for what it was given."""
 QUEUE_MAX: Final = 4
 
-Reply = Sealed | Released | Ended
+Reply = Sealed | Mirrored | Released | Ended
 
 
 class Saver:
@@ -81,15 +83,17 @@ class Saver:
         self._reply = reply
         self._layouts: dict[str, CopyLayout] = {}
         self._last: Committed | None = None
+        self._carriers: list[threading.Thread] = []
 
     def save(self, request: Save) -> None:
         """Seal the copy and persist it; replies tell of each step. Raises nothing that a storage can cause."""
         began, how = time.monotonic(), request.persist
-        committed, failure = None, ""
+        committed, failure, carrying = None, "", None
         try:
             layout = self._layout(request.layout)
-            view = _mapped(request.copy, layout.bytes)
+            view = mapped(Path(request.copy), layout.bytes)
             entries = self._seal(request, layout, view, began)
+            carrying = self._begin_to_carry(request)
             if how is not None:
                 committed = self._persist(request, how, _regions(layout, entries, view))
         except (SaveFailed, StorageError) as err:
@@ -100,12 +104,45 @@ class Saver:
         if how is not None and (how.draft is not None or how.watches):
             took_s = time.monotonic() - began
             self._reply(Ended(step=request.step, committed=committed, failure=failure, persist_s=took_s))
+        if carrying is not None:
+            carrying.release()
+        else:
+            self._give_back(request, "it was not sealed")
+
+    def _begin_to_carry(self, request: Save) -> threading.Semaphore | None:
+        """Have the copy carried to its keeper, beside what else is done with it. It is given back by who ends last."""
+        mirror = request.mirror
+        if mirror is None:
+            return None
+        persisted = threading.Semaphore(0)
+
+        def carry() -> None:
+            trouble = _carried(request, mirror)
+            self._reply(Mirrored(step=request.step, trouble=trouble))
+            persisted.acquire()
+            self._reply(Released(copy=request.copy))
+
+        self._carriers = [each for each in self._carriers if each.is_alive()]
+        self._carriers.append(threading.Thread(target=carry, name="carrier", daemon=True))
+        self._carriers[-1].start()
+        return persisted
+
+    def _give_back(self, request: Save, trouble: str) -> None:
+        if request.mirror is not None:
+            self._reply(Mirrored(step=request.step, trouble=trouble))
         self._reply(Released(copy=request.copy))
+
+    def finish_carrying(self, within_s: float) -> None:
+        """Wait for copies that are on their way to other nodes."""
+        until = time.monotonic() + within_s
+        for each in self._carriers:
+            each.join(max(0.0, until - time.monotonic()))
 
     def _seal(self, request: Save, layout: CopyLayout, view: memoryview, began: float) -> list[Entry]:
         entries = _entries(view, layout, request.record.hash)
         record = replace(request.record, entries=tuple(entries), bytes=layout.bytes)
-        _write_whole(Path(seal_path(request.copy)), Seal(record=record, world_size=request.world_size))
+        seal = Seal(record=record, world_size=request.world_size)
+        write_seal(Path(request.copy), json.dumps(wire.to_dict(seal)).encode())
         self._reply(Sealed(step=request.step, copy=request.copy, seal_s=time.monotonic() - began))
         return entries
 
@@ -181,17 +218,25 @@ class Saver:
         return self._layouts[path]
 
 
+def _carried(request: Save, mirror: Mirror) -> str:
+    """Hand the sealed copy to its keeper; what went wrong, or nothing."""
+    path = Path(request.copy)
+    held = next((each for each in held_in(path.parent, path.name, job=request.record.job)), None)
+    if held is None or held.moment.step != request.step:
+        return "it is not there any more"
+    try:
+        hand_over(held, mirror.door, keep_step=mirror.keep_step)
+    except (NotCarried, OSError) as err:
+        return str(err)
+    return ""
+
+
 def _stored(request: Save) -> RankRecord:
     """The record for storage: what all ranks hold alike is in that of rank 0 alone."""
     record = request.record
     if record.rank == 0:
         return record
     return replace(record, values={part: text for part, text in record.values.items() if part not in request.alike})
-
-
-def _mapped(path: str, size: int) -> memoryview:
-    with open(path, "rb") as file:
-        return memoryview(mmap.mmap(file.fileno(), max(1, size), prot=mmap.PROT_READ))
 
 
 def _regions(layout: CopyLayout, entries: list[Entry], view: memoryview) -> list[Region]:
@@ -237,12 +282,6 @@ def _manifest_at(storage: Storage, folder: str) -> CheckpointManifest | None:
         return decode_manifest(storage.read(f"{folder}/{MANIFEST_NAME}", bytes_max=MANIFEST_BYTES_MAX))
     except (StorageError, VerificationFailed, ValueError):
         return None  # it only serves a comparison
-
-
-def _write_whole(path: Path, seal: Seal) -> None:
-    unnamed = path.with_name(path.name + ".tmp")
-    unnamed.write_text(json.dumps(wire.to_dict(seal)))
-    os.rename(unnamed, path)
 
 
 class Link:
@@ -345,7 +384,8 @@ def main() -> None:
     with suppress(OSError):
         os.nice(NICE)
     link, own = Link(int(sys.argv[1])), [CopiesFolder(Path(name)) for name in sys.argv[2:]]
-    work = Work(Saver(link.reply))
+    saver = Saver(link.reply)
+    work = Work(saver)
     while (requests := link.requests()) is not None:
         for request in requests:
             if isinstance(request, Read):
@@ -356,6 +396,7 @@ def main() -> None:
             else:
                 work.give(request)
     work.finish(LINGER_S)
+    saver.finish_carrying(LINGER_S)
     for folder in own:
         folder.close(remove=True)
     os._exit(0)  # a thread that hangs in a storage must not keep this process

@@ -28,6 +28,8 @@ from evertrain.trainer.pieces import as_tensor
 from evertrain.trainer.plain import StateUnfit
 
 COPIES: Final = 2
+COPIES_MIRRORED: Final = 3
+"""When copies are kept on another node, too: one stays what all keepers have, while the next is on its way to them."""
 RESERVE_BYTES: Final = 256 << 20
 """Shared memory that is left to others."""
 _MADV_POPULATE_WRITE: Final = 23
@@ -82,23 +84,25 @@ class Copy:
 
 
 class Copies:
-    """This rank's two copies. One is filled while the other stays whole.
+    """This rank's copies, two or three. One is filled while another stays whole.
 
     Files of earlier generations stay until this one has a whole copy: they are
     what the next generation would be restored from, and a saver may read them.
     """
 
-    def __init__(self, folder: Path, rank: int, layout: Layout, *, label: str) -> None:
+    def __init__(self, folder: Path, rank: int, layout: Layout, *, label: str, count: int = COPIES) -> None:
         """``label`` tells these files from those of all layouts before. Raises :class:`NoRoom`."""
         self._folder, self._rank, self._label = folder, rank, label
-        if self._room() < COPIES * layout.bytes + RESERVE_BYTES:
+        self.reserved: frozenset[int] = frozenset()
+        """Steps whose copies are not filled anew: other nodes may have no other one to go with theirs."""
+        if self._room() < count * layout.bytes + RESERVE_BYTES:
             self.remove_older()
-        if (room := self._room()) < COPIES * layout.bytes + RESERVE_BYTES:
+        if (room := self._room()) < count * layout.bytes + RESERVE_BYTES:
             raise NoRoom(
-                f"{folder} has {room >> 20} MiB left, two copies of this rank's state need "
-                f"{COPIES * layout.bytes >> 20} MiB and {RESERVE_BYTES >> 20} MiB stay for others; enlarge it"
+                f"{folder} has {room >> 20} MiB left, {count} copies of this rank's state need "
+                f"{count * layout.bytes >> 20} MiB and {RESERVE_BYTES >> 20} MiB stay for others; enlarge it"
             )
-        names = [f"copy-{rank:05d}-{label}-{number}" for number in range(COPIES)]
+        names = [f"copy-{rank:05d}-{label}-{number}" for number in range(count)]
         self._copies = [Copy(folder / name, layout) for name in names]
 
     def remove_older(self) -> None:
@@ -112,10 +116,10 @@ class Copies:
         return free.f_bavail * free.f_frsize
 
     def free(self) -> Copy | None:
-        """The one to fill next; None while that would leave no whole one, or the saver reads it."""
+        """The one to fill next; None while that would leave no whole one, or the saver reads it, or it is reserved."""
         for copy in sorted(self._copies, key=lambda each: each.step):
             spare = any(other.step >= 0 for other in self._copies if other is not copy)
-            if not copy.busy and (spare or copy.step < 0):
+            if not copy.busy and copy.step not in self.reserved and (spare or copy.step < 0):
                 return copy
         return None
 

@@ -16,16 +16,19 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from evertrain.checkpoint.carrying import NotCarried
 from evertrain.checkpoint.digests import DigestUnavailable
-from evertrain.checkpoint.manifest import MANIFEST_NAME, CheckpointName, Entry, RankRecord, VerificationFailed
+from evertrain.checkpoint.held import Moment
+from evertrain.checkpoint.manifest import MANIFEST_NAME, CheckpointName, VerificationFailed
 from evertrain.checkpoint.storage.api import StorageError, Unreachable
 from evertrain.contract.beacon import Tier
 from evertrain.trainer import rng
 from evertrain.trainer.parts import LOOP, RNG, Parts, own_name
 from evertrain.trainer.peers import Message, Peers
 from evertrain.trainer.plain import rebuild
-from evertrain.trainer.restoring import Gathered, NotHere, Source, gather, values_of
-from evertrain.trainer.sources import MemorySource, Moment, StorageSource, in_memory
+from evertrain.trainer.pool import Pool
+from evertrain.trainer.restoring import Gathered, NotHere, Source, gather
+from evertrain.trainer.sources import StorageSource
 
 
 class NothingRestorable(RuntimeError):
@@ -67,16 +70,6 @@ class Resumed:
     tier: Tier
 
 
-class _Unread:
-    """A source of which nothing is read: whether it holds all that a rank needs."""
-
-    def __init__(self, source: Source) -> None:
-        self.where, self.records = source.where, source.records
-
-    def read(self, record: RankRecord, entry: Entry, first: int, buffer: memoryview) -> None:
-        """Nothing."""
-
-
 class Resume:
     """One restore on this rank."""
 
@@ -89,34 +82,24 @@ class Resume:
         Only those of steps after ``newer_than`` and of generations from
         ``since_generation`` on: what came before was given up by a person.
         """
-        found = in_memory(Path(folder), job=self._job) if folder else {}
-        mine = [
-            moment
-            for moment, source in found.items()
-            if moment.step > newer_than and moment.generation >= since_generation and self._suffices(source)
-        ]
-        told = self._peers.gather({"moments": [[moment.generation, moment.step] for moment in mine]})
-        common = set.intersection(*({(gen, step) for gen, step in each["moments"]} for each in told))
-        for generation, step in sorted(common, reverse=True):
-            moment = Moment(generation=generation, step=step)
-            source = found[moment]
-            gathered, trouble = self._try(partial(found.__getitem__, moment))
-            troubles = [each for each in self._peers.gather(trouble) if each]
-            if not troubles and gathered is not None:
-                return self._take_over(gathered, where=source.where, parent=Candidate(path=""), tier=Tier.MEMORY)
-            self._warn(f"{source.where} is not used: {troubles[0]}")
+        if self._peers.maxima([int(not folder)])[0]:
+            return None
+        pool = Pool(Path(folder), self._peers, job=self._job)
+        for moment in pool.moments(lambda m: m.step > newer_than and m.generation >= since_generation):
+            fetched, trouble = _collected(pool, moment)
+            told = self._peers.gather({"trouble": trouble, "fetched": fetched})
+            troubles = [each["trouble"] for each in told if each["trouble"]]
+            if not troubles:
+                gathered, amiss = self._try(partial(pool.source, moment))
+                troubles = [str(each.get("reason", each)) for each in self._peers.gather(amiss) if each]
+                if not troubles and gathered is not None:
+                    pool.keep_only(moment)
+                    tier = Tier.PEER if any(each["fetched"] for each in told) else Tier.MEMORY
+                    return self._take_over(
+                        gathered, where=f"copies in memory of step {moment.step}", parent=Candidate(path=""), tier=tier
+                    )
+            self._warn(f"copies in memory of step {moment.step} are not used: {troubles[0]}")
         return None
-
-    def _suffices(self, source: MemorySource) -> bool:
-        if source.world_size != self._peers.world_size:
-            return False
-        if LOOP not in values_of(source.records, self._peers.rank):
-            return False
-        try:
-            gather(_Unread(source), rank=self._peers.rank, templates=self._parts.templates())
-        except (NotHere, VerificationFailed):
-            return False
-        return True
 
     def from_storage(self, candidates: Iterable[Candidate], *, managed: bool) -> Resumed | None:
         """Restore the first of ``candidates`` that all ranks find sound. A collective.
@@ -171,3 +154,11 @@ class Resume:
         return Resumed(
             step=loop["step"], tokens=loop["tokens"], seed=loop["seed"], where=where, parent=parent, tier=tier
         )
+
+
+def _collected(pool: Pool, moment: Moment) -> tuple[bool, str]:
+    """Whether this rank's copy had to be fetched, and why it could not be."""
+    try:
+        return pool.collect(moment), ""
+    except NotCarried as err:
+        return False, str(err)

@@ -22,12 +22,24 @@ import torch
 
 from evertrain.checkpoint import digests
 from evertrain.checkpoint.manifest import CheckpointManifest, RankRecord, sha256
-from evertrain.checkpoint.request import Abandon, CopyLayout, Ended, Persist, PiecePlace, Released, Save, Sealed
+from evertrain.checkpoint.request import (
+    Abandon,
+    CopyLayout,
+    Ended,
+    Mirror,
+    Mirrored,
+    Persist,
+    PiecePlace,
+    Released,
+    Save,
+    Sealed,
+)
 from evertrain.checkpoint.writing import SaveFailed
 from evertrain.contract import wire
 from evertrain.contract.shared_memory import CopiesFolder
-from evertrain.trainer.copies import Copies, Copy, Copying, Job
+from evertrain.trainer.copies import COPIES, COPIES_MIRRORED, Copies, Copy, Copying, Job
 from evertrain.trainer.layout import Layout, agree
+from evertrain.trainer.mirroring import Mirroring
 from evertrain.trainer.parts import Parts, State, address
 from evertrain.trainer.peers import Peers
 from evertrain.trainer.pieces import Piece, pieces_of
@@ -59,6 +71,8 @@ class Whose:
     """In shared memory, of the launcher; empty: the library makes one of its own."""
     deadline_s: float
     """From a copy to its commit."""
+    copies_to: int | None = None
+    """Which of the gang's nodes keeps copies of this one's memory."""
 
 
 class Begun(Enum):
@@ -89,6 +103,7 @@ class _Under:
     copy: Copy
     copying: Copying
     state: State
+    mirror: Mirror | None
     torn: bool | None = None
     """Whether a tensor changed before its copy was made; None: not looked yet."""
 
@@ -102,19 +117,33 @@ class Given:
         """Those of the present layout."""
         self.pending: set[int] = set()
         """Steps of saves whose end this rank will hear of."""
+        self.mirroring: Mirroring | None = None
+        """None: copies are kept on this node alone."""
         self.seal_s = 0.0
         """How long the saver took to seal the last copy."""
         self._ended: list[Ended] = []
         self._handed: dict[str, Abandon] = {}
         """By copy that the saver has: what is to be said of its checkpoint should the saver die."""
-        self._sealed = False
-        """A copy of the present layout is whole."""
+        self._succeeded = False
+        """A copy of the present layout is whole, and where others keep it, all others have theirs."""
+
+    @property
+    def count(self) -> int:
+        """How many copies there are to be."""
+        return COPIES if self.mirroring is None else COPIES_MIRRORED
 
     def use(self, copies: Copies | None) -> None:
         """The layout changed."""
         if self.copies is not None:
             self.copies.unpin()
-        self.copies, self._sealed = copies, False
+        self.copies, self._succeeded = copies, False
+
+    def reserve(self) -> None:
+        """See that what goes with the keepers' copies stays, and what went with those before does not."""
+        if self.mirroring is not None and self.copies is not None:
+            self.copies.reserved = self.mirroring.reserved
+            if self.mirroring.complete:
+                self._succeed(self.copies)
 
     @property
     def busy(self) -> bool:
@@ -132,6 +161,11 @@ class Given:
             self.pending.discard(step)
             self._ended.append(Ended(step=step, failure=reason))
 
+    def not_carried(self, step: int, trouble: str) -> None:
+        """The copy of ``step`` did not get to its keeper, or did if ``trouble`` is empty."""
+        if self.mirroring is not None:
+            self.mirroring.over(step, trouble)
+
     def listen(self, within_s: float) -> None:
         """Hear what the saver told since; wait for something, at most ``within_s``."""
         if not self.pending and not self.busy:
@@ -146,6 +180,8 @@ class Given:
                 case Sealed(step=step, copy=path, seal_s=seal_s):
                     self.seal_s = seal_s
                     self._seal(path, step)
+                case Mirrored(step=step, trouble=trouble):
+                    self.not_carried(step, trouble)
                 case Released(copy=path):
                     self._handed.pop(path, None)
                     if (copy := self._copy(path)) is not None:
@@ -169,6 +205,8 @@ class Given:
         handed, self._handed = list(self._handed.values()), {}
         if self.copies is not None:
             self.copies.release_all()
+        if self.mirroring is not None:
+            self.mirroring.lost()
         with suppress(SaverGone, OSError):  # then the next save fails on all ranks, and says why
             for abandon in handed:
                 self.link.abandon(replace(abandon, reason=str(err)))
@@ -180,9 +218,14 @@ class Given:
         if copy is None or self.copies is None:
             return  # of an earlier layout
         copy.step = step
-        if not self._sealed:
-            self._sealed = True
-            self.copies.remove_older()
+        if self.mirroring is None:
+            self._succeed(self.copies)
+
+    def _succeed(self, copies: Copies) -> None:
+        """What is there of the present layout can be restored from: what was there before can go."""
+        if not self._succeeded:
+            self._succeeded = True
+            copies.remove_older()
 
     def _copy(self, path: str) -> Copy | None:
         return None if self.copies is None else self.copies.at(path)
@@ -204,6 +247,7 @@ class Saves:
         self._own_folder = None if folder else CopiesFolder.of_its_own()
         self._folder = Path(folder) if self._own_folder is None else self._own_folder.path
         self.given = Given(SaverLink(self._folder, remove=self._own_folder is not None))
+        self.given.mirroring = Mirroring.connect(peers, folder, copies_to=whose.copies_to, node=whose.node)
         self._pieces: list[Piece] = []
         self._layout: Layout | None = None
         self._layouts = 0
@@ -230,7 +274,14 @@ class Saves:
         trouble, state, found = self._captured(loop, rng)
         pieces = [piece for piece, _ in found]
         changed = self._layout is None or pieces != self._pieces
-        failing, changing, reading = self._peers.maxima([int(bool(trouble)), int(changed), int(self._reading())])
+        mirroring = self.given.mirroring
+        wishes = [
+            bool(trouble),
+            changed,
+            self._reading(),
+            *((m.busy, m.failed) if (m := mirroring) else (False, False)),
+        ]
+        failing, changing, reading, carrying, lost = map(bool, self._peers.maxima([int(each) for each in wishes]))
         if failing:
             raise SaveFailed(self._first(trouble))
         if changing and reading:
@@ -238,7 +289,9 @@ class Saves:
         if changing:
             self._agree(pieces)
         assert state is not None, "all ranks have it"
-        self._start(target, state, [tensor for _, tensor in found])
+        mirror = None if mirroring is None else mirroring.next(target.step, busy=carrying, failed=lost)
+        self.given.reserve()
+        self._start(target, state, [tensor for _, tensor in found], mirror)
         self._last_s = self._clock()
         self.blocked_s = self._last_s - began
         return Begun.COPYING
@@ -261,7 +314,7 @@ class Saves:
         except Exception as err:  # whatever a part's state_dict raises: it may not keep a rank from the collective
             return f"{type(err).__name__}: {err}", None, []
 
-    def _start(self, target: Target, state: State, tensors: list[torch.Tensor]) -> None:
+    def _start(self, target: Target, state: State, tensors: list[torch.Tensor], mirror: Mirror | None) -> None:
         assert self._layout is not None, "it was agreed on"
         assert self.given.copies is not None, "they come with it"
         copy = self.given.copies.free()
@@ -275,7 +328,7 @@ class Saves:
         ]
         copying = Copying(jobs, copy, overlap=self._overlap)
         copy.busy = True
-        self._under = _Under(target=target, copy=copy, copying=copying, state=state)
+        self._under = _Under(target=target, copy=copy, copying=copying, state=state, mirror=mirror)
         if target.manifest is not None and self._hears:
             self.given.pending.add(target.step)
 
@@ -305,7 +358,7 @@ class Saves:
             self._layout, self._pieces = agree(self._peers, pieces, node=self._whose.node), pieces
             self._layouts += 1
             label = f"{self._whose.generation}-{self._layouts}"
-            self.given.use(Copies(self._folder, self._peers.rank, self._layout, label=label))
+            self.given.use(Copies(self._folder, self._peers.rank, self._layout, label=label, count=self.given.count))
             self._layout_path.write_text(json.dumps(wire.to_dict(_written_down(self._layout))))
         except StateUnfit as err:
             trouble = str(err)
@@ -347,6 +400,7 @@ class Saves:
             except SaverGone as err:
                 under.copy.busy = False
                 self.given.fail(under.target.step, str(err))
+                self.given.not_carried(under.target.step, str(err))
         self.given.listen(0.0)
 
     def _trouble_of(self, under: _Under) -> str:
@@ -382,28 +436,15 @@ class Saves:
             record=record,
             world_size=self._peers.world_size,
             alike=alike,
-            persist=self._persist_of(target),
+            persist=_persist_of(target, self._whose, self._peers),
+            mirror=under.mirror,
         )
         self.given.hand(save, self._abandon_of(target, reason=""))
-
-    def _persist_of(self, target: Target) -> Persist | None:
-        if target.manifest is None:
-            return None
-        return Persist(
-            root=self._whose.root,
-            folder=str(target.manifest.name),
-            draft=target.manifest if self._peers.rank == 0 else None,
-            world_size=self._peers.world_size,
-            watches=self._whose.watches,
-            deadline_s=self._whose.deadline_s,
-            parent=target.parent,
-            keep=self._whose.keep,
-            restored_step=self._whose.restored_step,
-        )
 
     def _give_up(self, under: _Under, reason: str) -> None:
         """This rank's copy is not whole: the committer is told at once, and does not wait."""
         under.copy.busy = False
+        self.given.not_carried(under.target.step, reason)
         if (abandon := self._abandon_of(under.target, reason=reason)) is not None:
             self.given.link.abandon(abandon)
         self.given.fail(under.target.step, f"rank {self._peers.rank}: {reason}")
@@ -436,6 +477,22 @@ class Saves:
         if self._own_folder is not None:
             self._own_folder.close(remove=False)  # the saver does, when it has done what it has
             self._own_folder = None
+
+
+def _persist_of(target: Target, whose: Whose, peers: Peers) -> Persist | None:
+    if target.manifest is None:
+        return None
+    return Persist(
+        root=whose.root,
+        folder=str(target.manifest.name),
+        draft=target.manifest if peers.rank == 0 else None,
+        world_size=peers.world_size,
+        watches=whose.watches,
+        deadline_s=whose.deadline_s,
+        parent=target.parent,
+        keep=whose.keep,
+        restored_step=whose.restored_step,
+    )
 
 
 def _written_down(layout: Layout) -> CopyLayout:

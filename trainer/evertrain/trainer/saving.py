@@ -11,14 +11,14 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from evertrain.checkpoint.request import Abandon, Ended, Read, Released, Save, Sealed
+from evertrain.checkpoint.request import Abandon, Ended, Mirrored, Read, Released, Save, Sealed
 from evertrain.contract import environ, wire
 
 STARTS_MAX: Final = 5
 """A saver that died is started again so often in the life of a training process."""
 _RECEIVE_BYTES: Final = 1 << 16
 
-Reply = Sealed | Released | Ended
+Reply = Sealed | Mirrored | Released | Ended
 
 
 class SaverGone(RuntimeError):
@@ -33,7 +33,7 @@ class SaverLink:
         self._folder, self._remove = folder, remove
         self._process: subprocess.Popen[bytes] | None = None
         self._socket: socket.socket | None = None
-        self._decoder = wire.Decoder(Sealed, Released, Ended)
+        self._decoder = wire.Decoder(Sealed, Mirrored, Released, Ended)
         self._starts_left = STARTS_MAX
         self._requests = 0
 
@@ -75,7 +75,7 @@ class SaverLink:
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,
             )
-        self._socket, self._decoder = ours, wire.Decoder(Sealed, Released, Ended)
+        self._socket, self._decoder = ours, wire.Decoder(Sealed, Mirrored, Released, Ended)
 
     def replies(self, *, within_s: float = 0.0) -> list[Reply]:
         """What it told since; waits for something, at most ``within_s``. Raises :class:`SaverGone` when it died."""

@@ -50,6 +50,8 @@ class Settings:
     """Steps after each checkpoint of which loss and gradient norm are told; 0: none."""
     drill_steps: int = 0
     """This is a restore drill of so many steps: nothing may be saved, wherever the script wants it; 0: it is none."""
+    copies_to: int | None = None
+    """Which of the gang's nodes keeps copies of this one's memory."""
     copies: str = ""
     """Folder in shared memory, which outlives this worker."""
     restore_memory_since: int = 0
@@ -86,6 +88,7 @@ class Settings:
             copy_auto=copied,
             trail_steps=drill_steps or _int(env, environ.TRAIL_STEPS, 0),
             drill_steps=drill_steps,
+            copies_to=_int(env, environ.COPIES_TO, 0) if env.get(environ.COPIES_TO) else None,
             copies=env.get(environ.COPIES, ""),
             checkpoint_keep=_int(env, environ.CHECKPOINT_KEEP, 3, least=1),
             restore_memory_since=0 if drill_steps else _int(env, environ.RESTORE_MEMORY, 0),

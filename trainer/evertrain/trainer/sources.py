@@ -7,22 +7,15 @@ Errors::
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Final
 
+from evertrain.checkpoint.held import Held, Moment
 from evertrain.checkpoint.manifest import CheckpointManifest, Entry, RankRecord, encode
 from evertrain.checkpoint.manifest import sha256 as sha256_of
 from evertrain.checkpoint.reading import ShardReader, read_manifest, read_record
-from evertrain.checkpoint.request import Seal, seal_path
 from evertrain.checkpoint.storage import open_storage
 from evertrain.checkpoint.storage.posix import PosixStorage
-from evertrain.contract import wire
-
-COPY_PATTERN: Final = "copy-*-[0-9]"
 
 
 class _Readers:
@@ -60,23 +53,14 @@ class StorageSource:
         self._readers.of(record).read(entry, first, buffer)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, order=True)
-class Moment:
-    """What a set of copies holds: equal on all nodes that hold a share of the same."""
-
-    generation: int
-    step: int
-
-
 class MemorySource:
     """The copies of one moment in this node's shared memory, all sealed."""
 
-    def __init__(self, moment: Moment, copies: Sequence[tuple[Path, Seal]]) -> None:
+    def __init__(self, moment: Moment, copies: Sequence[Held]) -> None:
         self.moment = moment
         self.where = f"this node's memory of step {moment.step}, generation {moment.generation}"
-        self.records: Sequence[RankRecord] = [seal.record for _, seal in copies]
-        self.world_size = copies[0][1].world_size
-        paths = {seal.record.rank: path for path, seal in copies}
+        self.records: Sequence[RankRecord] = [each.seal.record for each in copies]
+        paths = {each.rank: each.path for each in copies}
 
         def reader(record: RankRecord) -> ShardReader:
             # As a file: no page of it has to be mapped here, and other threads run meanwhile.
@@ -88,21 +72,3 @@ class MemorySource:
     def read(self, record: RankRecord, entry: Entry, first: int, buffer: memoryview) -> None:
         """As :class:`restoring.Source` says. Memory rots too, and a worker that died may have written anywhere."""
         self._readers.of(record).read(entry, first, buffer)
-
-
-def in_memory(folder: Path, *, job: str) -> dict[Moment, MemorySource]:
-    """What lies sealed in ``folder`` of that job, by moment. What is broken or half-written is passed over."""
-    found: dict[Moment, list[tuple[Path, Seal]]] = {}
-    for path in sorted(folder.glob(COPY_PATTERN)):
-        seal = _seal_of(path)
-        if seal is not None and seal.record.job == job and path.stat().st_size >= seal.record.bytes:
-            moment = Moment(generation=seal.record.generation, step=seal.record.step)
-            found.setdefault(moment, []).append((path, seal))
-    return {moment: MemorySource(moment, copies) for moment, copies in found.items()}
-
-
-def _seal_of(path: Path) -> Seal | None:
-    try:
-        return wire.from_dict(Seal, json.loads(Path(seal_path(str(path))).read_bytes()))
-    except (OSError, ValueError):
-        return None

@@ -306,6 +306,7 @@ def _whose(settings: Settings, plan: Plan, *, restored_step: int | None) -> Whos
         restored_step=restored_step,
         folder=settings.copies,
         deadline_s=COMMIT_S,
+        copies_to=settings.copies_to,
     )
 
 
