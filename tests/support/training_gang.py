@@ -47,6 +47,8 @@ class Scenario:
     env: dict[str, str] = field(default_factory=dict)
     apart: bool = False
     """Each rank is a node of its own, with its own memory."""
+    kept: bool = False
+    """And the next rank's node keeps copies of it."""
     flush_every: int = 0
     """Wait for what is under way after every so many steps; 0: after those that are saved."""
     die_after: int = 0
@@ -147,6 +149,8 @@ def _work(scenario: Scenario, rank: int, rendezvous: str) -> None:
         os.environ["GROUP_RANK"] = str(rank)
         os.environ["EVERTRAIN_COPIES"] += f"/{rank}"
         Path(os.environ["EVERTRAIN_COPIES"]).mkdir(exist_ok=True)
+    if scenario.kept:
+        os.environ["EVERTRAIN_COPIES_TO"] = str((rank + 1) % scenario.world_size)
     torch.set_num_threads(1)
     if scenario.world_size > 1:
         dist.init_process_group("gloo", init_method=f"file://{rendezvous}", rank=rank, world_size=scenario.world_size)

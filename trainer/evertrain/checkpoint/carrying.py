@@ -100,7 +100,7 @@ class Here:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refused:
-    """Not this; nothing was changed."""
+    """Not this."""
 
     reason: str
 
