@@ -83,7 +83,7 @@ def test_a_copy_that_rotted_is_not_restored_and_an_older_one_is(
     assert run(gang) == [0, 0]
     resumed = outcome(gang)
     assert resumed.start == 6
-    assert any("this node's memory of step 7" in warning for warning in resumed.warnings)
+    assert any("copies in memory of step 7 are not used" in warning for warning in resumed.warnings)
     assert resumed.weights_sha256 == undisturbed().weights_sha256
 
 

@@ -59,7 +59,7 @@ def held_in(folder: Path, pattern: str, *, job: str) -> list[Held]:
     found = []
     for path in sorted(folder.glob(pattern)):
         seal = None if path.suffix else _seal_of(path)
-        if seal is not None and seal.record.job == job and path.stat().st_size >= seal.record.bytes:
+        if seal is not None and seal.record.job == job:
             found.append(Held(path=path, seal=seal))
     return found
 
@@ -79,7 +79,9 @@ def mapped(path: Path, size: int) -> memoryview:
 
 
 def _seal_of(path: Path) -> Seal | None:
+    """Its seal, if it has one and is as long as that says. Others may remove it at any moment."""
     try:
-        return wire.from_dict(Seal, json.loads(Path(seal_path(str(path))).read_bytes()))
+        seal = wire.from_dict(Seal, json.loads(Path(seal_path(str(path))).read_bytes()))
+        return seal if path.stat().st_size >= seal.record.bytes else None
     except (OSError, ValueError):
         return None
