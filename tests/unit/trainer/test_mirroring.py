@@ -27,7 +27,7 @@ def test_a_copy_goes_when_all_ranks_are_done_with_the_one_before() -> None:
     assert offer(ranks, 2) == [None, None], "rank 1 is not done"
     ranks[1].over(1, "")
     assert offer(ranks, 3) == [1, 1]
-    assert [each.pinned for each in ranks] == [{1, 3}, {1, 3}]
+    assert [each.reserved for each in ranks] == [{1, 3}, {1, 3}]
 
 
 def test_one_that_did_not_arrive_everywhere_replaces_nothing() -> None:
@@ -39,7 +39,7 @@ def test_one_that_did_not_arrive_everywhere_replaces_nothing() -> None:
     ranks[0].over(2, "")
     ranks[1].over(2, "no keeper at a:1")
     assert offer(ranks, 3) == [1, 1]
-    assert ranks[0].pinned == {1, 3}
+    assert ranks[0].reserved == {1, 3}
 
 
 def test_a_rank_without_a_keeper_keeps_all_from_giving_up_what_they_have() -> None:
@@ -59,7 +59,7 @@ def test_a_saver_that_died_is_a_copy_that_did_not_arrive() -> None:
 
 
 @given(st.lists(st.lists(st.sampled_from(["slow", "arrives", "fails"]), min_size=3, max_size=3), max_size=12))
-def test_whatever_arrives_the_newest_that_all_keepers_have_is_kept_and_pinned(fates: list[list[str]]) -> None:
+def test_whatever_arrives_the_newest_that_all_keepers_have_is_kept_and_reserved(fates: list[list[str]]) -> None:
     ranks = [Mirroring(DOOR) for _ in range(3)]
     kept: list[set[int]] = [set() for _ in ranks]
     on_way = [0, 0, 0]
@@ -76,4 +76,4 @@ def test_whatever_arrives_the_newest_that_all_keepers_have_is_kept_and_pinned(fa
         everywhere = set.intersection(*kept)
         best = max(everywhere, default=0)
         assert best >= max((rank._complete for rank in ranks), default=0)
-        assert not best or all(best in rank.pinned for rank in ranks), "each rank still has its own"
+        assert not best or all(best in rank.reserved for rank in ranks), "each rank still has its own"
