@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
+from itertools import groupby
+from typing import Final
 
 from evertrain.api.v1 import operator_pb2
 from evertrain.ctl.operator import ENDED
 from evertrain.ctl.screen import Line
 from evertrain.ctl.views import job_state, phases_text, restored_from
 from evertrain.ctl.words import age, clean, clock, day, instant, length, plural
+
+ROUTINE: Final = {
+    "checkpoint.committed": "committed",
+    "checkpoint.verified": "read back and verified",
+    "checkpoint.expired": "expired and removed",
+}
+"""Kinds of events that tell of nothing but that checkpoints are made and kept as they should be."""
+ROUTINE_SHOWN: Final = 3
+"""So many of them in a row are told one by one."""
 
 
 def tell(job: operator_pb2.Job, events: Sequence[operator_pb2.Event], now_s: float) -> Iterator[Line]:
@@ -34,16 +46,32 @@ def _happenings(events: Sequence[operator_pb2.Event]) -> Iterator[Line]:
         yield Line()
         yield Line(text="No events are kept of it.")
     today, before_s = "", 0.0
-    for event in events:
-        if day(event.at_s) != today:
-            today = day(event.at_s)
+    for at_s, text in _told(events):
+        if day(at_s) != today:
+            today = day(at_s)
             yield Line()
             yield Line(text=f"{today} (UTC)")
-        gap_s = event.at_s - before_s
+        gap_s = at_s - before_s
         since = f"+{length(gap_s)}" if before_s and gap_s >= 0.0005 else ""
-        where = f"{clean(event.node)}: " if event.node and event.node not in event.text else ""
-        yield Line(prefix=f"  {clock(event.at_s)} {since:>7}  ", text=where + clean(event.text))
-        before_s = event.at_s
+        yield Line(prefix=f"  {clock(at_s)} {since:>7}  ", text=text)
+        before_s = at_s
+
+
+def _told(events: Sequence[operator_pb2.Event]) -> Iterator[tuple[float, str]]:
+    """Each event's time and words. Saves that went as they should are summed up: they must not hide what did not."""
+    for routine, group in groupby(events, key=lambda event: event.kind in ROUTINE):
+        told = list(group)
+        if routine and len(told) > ROUTINE_SHOWN:
+            counts = Counter(event.kind for event in told)
+            parts = ", ".join(f"{counts[kind]} {what}" for kind, what in ROUTINE.items() if counts[kind])
+            yield (
+                told[-1].at_s,
+                f"checkpoints since {clock(told[0].at_s)}: {parts} ('ctl events --job' has a line for each)",
+            )
+            continue
+        for event in told:
+            where = f"{clean(event.node)}: " if event.node and event.node not in event.text else ""
+            yield event.at_s, where + clean(event.text)
 
 
 def _recovery(each: operator_pb2.Generation) -> str:

@@ -110,7 +110,7 @@ def _sound(draft: Draft, job: Job, checkpoint: Checkpoint, task: Task, result: T
     accusers = list(dict.fromkeys(each.by for each in checkpoint.doubts))
     but = f"; {some(accusers)} found otherwise: look at memory and mounts there" if accusers else ""
     draft.tell(
-        "checkpoint.verified",
+        "checkpoint.cleared" if accusers else "checkpoint.verified",
         f"checkpoint of step {checkpoint.step} verified by {task.node} in {result.seconds:.1f} s{but}",
         job=job.name,
         node=accusers[0] if accusers else task.node,

@@ -179,7 +179,7 @@ class Narrator:
                 self._checkpoints(at, job).removed.append(step)
             case Line(kind="checkpoint.committed"):
                 self._checkpoints(at, seen.job).registered.append(_step(seen))
-            case Line(kind="checkpoint.verified") if "found otherwise" not in seen.text:
+            case Line(kind="checkpoint.verified"):
                 self._checkpoints(at, seen.job).verified.append(_step(seen))
             case Line(kind="checkpoint.expired"):
                 self._checkpoints(at, seen.job).expired.append(_step(seen))
