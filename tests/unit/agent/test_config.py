@@ -41,6 +41,8 @@ def test_slots_are_the_devices_when_there_are_some() -> None:
         (("--slots", "0"), "at least 1"),
         (("--label", "rack"), "expected KEY=VALUE"),
         (("--tls-cert", "c.pem"), "give both"),
+        (("--health-mount", "ckpt"), "must begin with /"),
+        (("--health-config", "/none/health.toml"), "/none/health.toml: cannot be read"),
     ],
 )
 def test_wrong_option_is_refused_with_2_and_its_name(

@@ -80,6 +80,38 @@ async def test_every_source_answers_for_a_recorded_node(tmp_path: Path) -> None:
         await probe.close()
 
 
+async def test_a_flood_in_the_kernel_log_is_a_few_signs_with_their_counts(tmp_path: Path) -> None:
+    root = Root(tmp_path)
+    texts = [f"NVRM: Xid (PCI:0000:{0x10 + at % 3:02x}:00): 79, pid={at}" for at in range(3000)]
+    root.kernel("known already", *texts)
+    probe, request = Child("kernel"), {"root": str(root.path), "config": "", "after": 1}
+    counts: dict[str, int] = {}
+    lines = 0
+    line = await probe.line(request, 30.0)
+    while "sign" in line:
+        name = line["sign"]["entity"]["name"]
+        counts[name] = counts.get(name, 0) + line["count"]
+        lines += 1
+        line = await probe.line(None, 30.0)
+    assert counts == {"0000:10:00": 1000, "0000:11:00": 1000, "0000:12:00": 1000}
+    assert lines == 3
+    assert line == {"alive": 3001}, "all signs of a batch come before its end counts as read"
+    root.kernel("NVRM: Xid (PCI:0000:10:00): 48, DBE", facility=1)
+    root.kernel("NVRM: Xid (PCI:0000:11:00): 48, DBE")
+    line = await probe.line(None, 30.0)
+    assert (line["sign"]["signal"], line["sign"]["entity"]["name"], line["sequence"]) == ("xid-48", "0000:11:00", 3001)
+    await probe.close()
+
+
+async def test_a_log_that_is_not_there_is_said(tmp_path: Path) -> None:
+    Root(tmp_path)
+    (tmp_path / "dev/kmsg").unlink()
+    probe = Child("kernel")
+    line = await probe.line({"root": str(tmp_path), "config": "", "after": -1}, 30.0)
+    assert line == {"error": f"{tmp_path}/dev/kmsg: No such file or directory"}
+    await probe.close()
+
+
 async def test_a_script_says_its_code_and_the_end_of_its_words(tmp_path: Path) -> None:
     script = tmp_path / "check.sh"
     script.write_text("#!/bin/sh\nyes x | head -c 100000; echo last; exit 2\n")

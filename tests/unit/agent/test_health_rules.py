@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.resources
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -96,3 +98,15 @@ def test_a_file_of_another_version_or_none_is_refused(tmp_path: Path) -> None:
         load(file)
     with pytest.raises(RulesError, match="cannot be read"):
         load(tmp_path / "none.toml")
+
+
+def test_the_agent_and_the_diagnosis_take_the_same_xids_for_faults_of_the_node() -> None:
+    table = importlib.resources.files("evertrain.diagnosis") / "data" / "signals.toml"
+    theirs = {
+        name: entry.get("node_action") == "drain"
+        for name, entry in tomllib.loads(table.read_text())["signals"].items()
+        if name.startswith("xid-") and name != "xid-154"  # the action that it names is taken
+    }
+    rules = load()
+    ours = {name: rules.signals[name].severity is Severity.CRITICAL for name in theirs}
+    assert ours == theirs
