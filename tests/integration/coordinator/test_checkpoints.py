@@ -104,7 +104,7 @@ async def test_a_pin_is_set_once_and_an_unknown_step_is_refused(running: Running
         (ask(EXPORT, 5), "an absolute path or a URL is needed"),
         (ask(EXPORT, 5, destination="../out"), "an absolute path or a URL is needed"),
         (ask(PIN, 5, destination="/out"), "only an export has one"),
-        (ask(operator_pb2.CHECKPOINT_VERB_UNSPECIFIED, 5), "verb: verify, pin, unpin or export"),
+        (ask(operator_pb2.CHECKPOINT_VERB_UNSPECIFIED, 5), "verb: verify, pin, unpin, export or drill"),
         (ask(PIN, 5, ""), "request_id"),
     ],
 )
