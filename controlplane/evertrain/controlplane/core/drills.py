@@ -43,10 +43,11 @@ def begin(draft: Draft, job: Job) -> Job:
     if book.running:
         return job
     checkpoint = _asked(draft, job) if book.asked else _due(draft, job)
-    book = draft.job(job.name).drills
-    job = replace(job, drills=book)
+    if (book := draft.job(job.name).drills) is not job.drills:
+        job = replace(job, drills=book)
     if checkpoint is None:
-        return draft.put_job(replace(job, drills=replace(book, due_since=NEVER)))
+        # As it is most of the time; a job's record is dear to copy.
+        return draft.put_job(job if book.due_since == NEVER else replace(job, drills=replace(book, due_since=NEVER)))
     if draft.now < book.try_at:
         draft.wake_in(book.try_at - draft.now)
         return draft.put_job(job)
