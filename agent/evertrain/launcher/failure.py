@@ -9,15 +9,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from evertrain.contract.secrets import INSTEAD, redacted
+
 ERROR_FILE_BYTES_MAX: Final = 1 << 20
 SECRET_CHARS_MIN: Final = 6
 """Shorter values (true, false, 1, cpu) are settings, and hiding them would hide the message."""
-HIDDEN: Final = "[redacted]"
 _SECRET_NAME: Final = re.compile(r"KEY|TOKEN|SECRET|PASSWORD", re.IGNORECASE)
-_IN_TEXT: Final = (
-    (re.compile(r"(?i)\bbearer\s+[^\s\"']+"), f"Bearer {HIDDEN}"),
-    (re.compile(r"(://[^\s/:@]*):[^\s@/]+@"), rf"\1:{HIDDEN}@"),
-)
 # "ValueError: ...", "torch.cuda.OutOfMemoryError: ...", "Fatal Python error: ..." at the start of a line.
 _ERROR_LINE: Final = re.compile(r"(?:[\w.]*(?:Error|Exception|Interrupt|Exit|Warning)\b|Fatal Python error\b).*:.*")
 
@@ -36,10 +33,8 @@ def secret_values(*environments: Mapping[str, str]) -> tuple[str, ...]:
 def redact(text: str, secrets: Iterable[str]) -> str:
     """``text`` without the given values and without what looks like a credential."""
     for secret in secrets:
-        text = text.replace(secret, HIDDEN)
-    for pattern, replacement in _IN_TEXT:
-        text = pattern.sub(replacement, text)
-    return text
+        text = text.replace(secret, INSTEAD)
+    return redacted(text)
 
 
 def explain(code: int, error_file: Path, last_lines: Sequence[str], *, secrets: Iterable[str], chars_max: int) -> str:

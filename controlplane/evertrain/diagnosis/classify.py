@@ -10,12 +10,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
+from evertrain.contract.secrets import redacted
 from evertrain.diagnosis.drafts import Draft, group_of
 from evertrain.diagnosis.evidence import Capture, Line, Observation
 from evertrain.diagnosis.finding import Finder, Finding
 from evertrain.diagnosis.picture import Picture
 from evertrain.diagnosis.reading import read
-from evertrain.diagnosis.redaction import redacted
 from evertrain.diagnosis.rules import decide
 from evertrain.diagnosis.table import Table
 from evertrain.diagnosis.verdicts import Culprit, Quote, Verdict

@@ -6,10 +6,10 @@ import json
 
 import pytest
 
+from evertrain.contract.secrets import redacted
 from evertrain.diagnosis.evidence import Capture, Clock, SourceKind
 from evertrain.diagnosis.naming import origin_of
 from evertrain.diagnosis.reading import LINE_CHARS_MAX, LINES_HEAD_MAX, LINES_TAIL_MAX, read
-from evertrain.diagnosis.redaction import redacted
 from support.evidence import lines
 
 
