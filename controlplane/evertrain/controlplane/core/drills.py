@@ -6,7 +6,7 @@ them as soon as a job could use one. Decides nothing about the jobs of others.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 from evertrain.contract.jobspec import CheckpointPolicy, JobSpec, NodeRange, RetryPolicy
@@ -24,7 +24,7 @@ from evertrain.controlplane.core.drilled import (
 )
 from evertrain.controlplane.core.errands import doubt
 from evertrain.controlplane.core.ids import Instant, JobName, NodeName, later, natural
-from evertrain.controlplane.core.placement import usable_of, whole
+from evertrain.controlplane.core.placement import unfit, usable_of, whole
 from evertrain.controlplane.core.state import Job, JobState
 from evertrain.controlplane.core.words import some
 
@@ -42,9 +42,11 @@ def begin(draft: Draft, job: Job) -> Job:
     book = job.drills
     if book.running:
         return job
-    checkpoint = _asked(draft, job) if book.asked else _due(draft, job)
-    if (book := draft.job(job.name).drills) is not job.drills:
-        job = replace(job, drills=book)
+    if book.asked and (why := _lapsed(draft, job)):
+        draft.tell("drill.ended", f"the drill that {book.asked_by} asked for is given up: {why}", job=job.name)
+        book = replace(book, asked="", asked_by="", tries=0, crashes=0, tried=())
+        return draft.put_job(replace(job, drills=book))  # decided once more: one by schedule may be due
+    checkpoint = _asked(job) if book.asked else _due(draft, job)
     if checkpoint is None:
         # As it is most of the time; a job's record is dear to copy.
         return draft.put_job(job if book.due_since == NEVER else replace(job, drills=replace(book, due_since=NEVER)))
@@ -70,23 +72,28 @@ def begin(draft: Draft, job: Job) -> Job:
     return job
 
 
-def _asked(draft: Draft, job: Job) -> Checkpoint | None:
-    """The checkpoint that an operator wants drilled, once it can be; the wish lapses when it cannot any more."""
+def _lapsed(draft: Draft, job: Job) -> str:
+    """Why what an operator wants drilled is not drilled any more; empty while it is wanted. Asks to be woken."""
     book = job.drills
-    found = next((each for each in job.checkpoints if each.path == book.asked), None)
+    found = _wanted(job)
     left_s = later(book.asked_at, draft.policy.drill_asked_s) - draft.now
-    why = ""
     if found is None or found.state not in RESTORABLE:
-        why = "it is damaged or was given up"
-    elif left_s <= 0:
-        why = f"no nodes were idle for it in {draft.policy.drill_asked_s:.0f} s"
-    elif book.tries >= draft.policy.drill_tries_max:
-        why = f"{book.tries} drills ended without a result"
-    if why:
-        draft.tell("drill.ended", f"the drill that {book.asked_by} asked for is given up: {why}", job=job.name)
-        draft.put_job(replace(job, drills=replace(book, asked="", asked_by="", tries=0, crashes=0, tried=())))
-        return None
+        return "it is damaged or was given up"
+    if left_s <= 0:
+        return f"no nodes were idle for it in {draft.policy.drill_asked_s:.0f} s"
+    if book.tries >= draft.policy.drill_tries_max:
+        return f"{book.tries} drills ended without a result"
     draft.wake_in(left_s)
+    return ""
+
+
+def _wanted(job: Job) -> Checkpoint | None:
+    return next((each for each in job.checkpoints if each.path == job.drills.asked), None)
+
+
+def _asked(job: Job) -> Checkpoint | None:
+    """What an operator wants drilled, once it can be."""
+    found = _wanted(job)
     return found if found is not None and drillable(found) else None
 
 
@@ -208,10 +215,9 @@ def wanted_by(draft: Draft, nodes: Collection[NodeName]) -> JobName | None:
 
 
 def _fits(draft: Draft, job: Job, node: NodeName) -> bool:
-    """Whether the node is large enough and takes work: what does not change from one report to the next."""
-    known, spec = draft.state.nodes[node], job.spec
-    devices = spec.nproc_per_node * spec.devices_per_worker
-    return known.cordon is None and known.slots >= spec.nproc_per_node and len(known.devices) >= devices
+    """Whether the node has what the job needs and takes work: what does not change from one report to the next."""
+    known = draft.state.nodes[node]
+    return known.cordon is None and not unfit(draft, job)(known)
 
 
 def _drilled_on(draft: Draft) -> list[NodeName]:
@@ -403,12 +409,13 @@ def _tell(draft: Draft, parent: Job, subject: Checkpoint, result: DrillResult, v
 def _ended(draft: Draft, job: Job, parent: Job, verdict: Verdict) -> None:
     """Without a result: it is tried again, later each time, rather on other nodes."""
     policy, book = draft.policy, parent.drills
+    label = some([each.label for each in job.checkpoints])
     tries = book.tries + 1
     pause_s = min(policy.drill_pause_s_max, policy.drill_pause_s_min * policy.task_pause_growth ** min(tries - 1, 16))
     tried = tuple(dict.fromkeys((*book.tried, *(job.last_nodes or job.reserved))))[-policy.tasks_tried_max :]
     draft.tell(
         "drill.ended",
-        f"restore drill of checkpoint {_label(job)} ended without a result: {verdict.reason}; another one is tried "
+        f"restore drill of checkpoint {label} ended without a result: {verdict.reason}; another one is tried "
         f"after {pause_s:.0f} s at the soonest",
         job=parent.name,
         node=next(iter(job.last_nodes or job.reserved), ""),
@@ -417,14 +424,6 @@ def _ended(draft: Draft, job: Job, parent: Job, verdict: Verdict) -> None:
         book, tries=tries, crashes=book.crashes + verdict.crash, try_at=later(draft.now, pause_s), tried=tried
     )
     draft.put_job(replace(parent, drills=after))
-
-
-def _label(job: Job) -> str:
-    return _labels(job.checkpoints)
-
-
-def _labels(checkpoints: Sequence[Checkpoint]) -> str:
-    return some([each.label for each in checkpoints])
 
 
 def ask(job: Job, checkpoint: Checkpoint, *, by: str, at: Instant) -> Job:

@@ -24,7 +24,7 @@ DEVICE_LABEL: Final = "device"
 def obstacles(draft: Draft, job: Job, nodes: Iterable[NodeName]) -> Iterator[tuple[NodeName, str]]:
     """Those of ``nodes`` that ``job`` cannot use now, and why, in plain words."""
     job_id, name, state = job.id, job.name, draft.state
-    unfit = _unfit(draft, job)
+    unfit_because = unfit(draft, job)
     for node in nodes:  # thousands, with each generation of a large gang
         known, contact, holder = state.nodes[node], draft.contact(node), state.holders.get(node)
         if not contact.connected:
@@ -37,7 +37,7 @@ def obstacles(draft: Draft, job: Job, nodes: Iterable[NodeName]) -> Iterator[tup
             yield node, f"held by job {holder}"
         elif others := _other_launchers(contact, job_id):
             yield node, f"still stopping {min(others)}"
-        elif why := unfit(known):
+        elif why := unfit_because(known):
             yield node, why
 
 
@@ -47,7 +47,7 @@ def _other_launchers(contact: Contact, job_id: JobId) -> list[str]:
     return [n for n, each in contact.launchers.items() if n != job_id and each.state is not LauncherState.ABSENT]
 
 
-def _unfit(draft: Draft, job: Job) -> Callable[[Node], str]:
+def unfit(draft: Draft, job: Job) -> Callable[[Node], str]:
     """Tells why what a node has does not do for the job; empty when it does."""
     spec = job.spec
     devices = spec.nproc_per_node * spec.devices_per_worker
