@@ -21,6 +21,7 @@ import socket
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -123,7 +124,7 @@ class Line:
     def send_bytes(self, data: memoryview) -> None:
         """All of ``data``."""
         for at in range(0, data.nbytes, _PIECE_BYTES):
-            self._patiently(lambda at=at: self._link.sendall(data[at : at + _PIECE_BYTES]))  # type: ignore[misc]
+            self._patiently(partial(self._link.sendall, data[at : at + _PIECE_BYTES]))
 
     def receive(self, *kinds: type) -> Any:
         """One message of these kinds; nothing behind it is read. A refusal is raised."""
@@ -146,7 +147,7 @@ class Line:
         """Fill ``data``."""
         at = 0
         while at < data.nbytes:
-            count = self._patiently(lambda at=at: self._link.recv_into(data[at : at + _PIECE_BYTES]))  # type: ignore[misc]
+            count = self._patiently(partial(self._link.recv_into, data[at : at + _PIECE_BYTES]))
             if not count:
                 raise NotCarried("the other end hung up")
             at += count

@@ -137,9 +137,11 @@ def serve(listener: socket.socket, keeper: Keeper) -> None:
     places = threading.BoundedSemaphore(CALLS_MAX)
 
     def call(link: socket.socket) -> None:
-        with link:
-            keeper.answer(link)
-        places.release()
+        try:
+            with link:
+                keeper.answer(link)
+        finally:
+            places.release()
 
     while True:
         link, _ = listener.accept()
@@ -155,7 +157,7 @@ def main() -> None:
     door = read_door(folder)
     if door is None:
         sys.exit(f"evertrain.checkpoint.keeper: no token lies in {folder}; the launcher writes it before the start")
-    used = CopiesFolder(folder)  # held for the life of this process
+    _used = CopiesFolder(folder)  # held for the life of this process
     size = os.statvfs(folder)
     for path in folder.glob(f"{KEPT}.part"):
         path.unlink(missing_ok=True)  # of one that died
@@ -163,7 +165,6 @@ def main() -> None:
     with socket.socket(fileno=int(sys.argv[1])) as listener:
         listener.setblocking(True)
         serve(listener, Keeper(folder, token=door.token, kept_bytes_max=limit))
-    used.close(remove=False)
 
 
 if __name__ == "__main__":
