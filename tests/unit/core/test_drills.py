@@ -14,6 +14,7 @@ from evertrain.controlplane.core.checkpoint import CheckpointState
 from evertrain.controlplane.core.commands import Refusal
 from evertrain.controlplane.core.drilled import DrillOutcome, compare, deviation
 from evertrain.controlplane.core.drills import size_of
+from evertrain.controlplane.core.ids import NodeName
 from evertrain.controlplane.core.orders import orders_for
 from evertrain.controlplane.core.state import JobState
 from support.drilling import DAILY, LOSSES, ask_drill, drill_breaks, drill_ends, points_after, tell_trail, the_drill
@@ -188,6 +189,19 @@ class TestWhoComesFirst:
         world = saved("n3")
         world.submit(a_spec("huge", least=50, most=50))
         ask_drill(world)
+        assert running(world)
+
+    def test_a_reproducible_job_holds_none_back_on_devices_of_another_type(self) -> None:
+        world = saved("n3")
+        world.submit(a_spec("exact", least=1, most=2, reproducible_microbatches=8))
+        world.train(5, job="exact")
+        assert world.members("exact") == ("n3",)
+        its_own = replace(world.state.nodes[NodeName("n3")], labels={"device": "h200"})
+        world.state = world.state.with_node(its_own)
+        world.add("n4")
+        ask_drill(world)
+        world.advance(10)
+        assert the_drill(world).reserved == ("n4",)
         assert running(world)
 
     def test_one_that_gave_way_is_tried_again_after_a_pause(self) -> None:
