@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from pathlib import Path
 
@@ -130,9 +130,11 @@ async def test_an_etcd_that_was_never_reached_has_changed_nothing(server: EtcdSe
         await store.leader()
 
 
-async def fill(store: Store, leadership: Leadership) -> None:
-    for at in range(20):
+async def fill(store: Store, leadership: Leadership) -> AsyncGenerator[int]:
+    """Commit until it is refused: etcd looks at the size of its file, which it writes some ten times a second."""
+    for at in range(400):
         await store.commit([put(f"r{at}", b"v" * 500_000)], leadership)
+        yield at + 1
 
 
 async def test_a_full_etcd_says_what_to_do(tmp_path: Path, opened: Opener) -> None:
@@ -141,9 +143,12 @@ async def test_a_full_etcd_says_what_to_do(tmp_path: Path, opened: Opener) -> No
     try:
         store = opened(server.endpoint, options=HASTY)
         leadership = await store.campaign("a")
+        taken = 0
         with pytest.raises(Unavailable, match="database space exceeded: compact and defragment"):
-            await fill(store, leadership)
-        assert len((await store.load()).records) < 20
+            async with aclosing(fill(store, leadership)) as filling:
+                async for number in filling:
+                    taken = number
+        assert len((await store.load()).records) == taken, "what was refused is not there"
     finally:
         await opened.close()
         server.kill()
