@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncIterator
 from contextlib import aclosing
 from pathlib import Path
 
@@ -130,11 +130,11 @@ async def test_an_etcd_that_was_never_reached_has_changed_nothing(server: EtcdSe
         await store.leader()
 
 
-async def fill(store: Store, leadership: Leadership) -> AsyncGenerator[int]:
+async def fill(store: Store, leadership: Leadership, taken: list[str]) -> None:
     """Commit until it is refused: etcd looks at the size of its file, which it writes some ten times a second."""
     for at in range(400):
         await store.commit([put(f"r{at}", b"v" * 500_000)], leadership)
-        yield at + 1
+        taken.append(f"r{at}")
 
 
 async def test_a_full_etcd_says_what_to_do(tmp_path: Path, opened: Opener) -> None:
@@ -143,12 +143,10 @@ async def test_a_full_etcd_says_what_to_do(tmp_path: Path, opened: Opener) -> No
     try:
         store = opened(server.endpoint, options=HASTY)
         leadership = await store.campaign("a")
-        taken = 0
+        taken: list[str] = []
         with pytest.raises(Unavailable, match="database space exceeded: compact and defragment"):
-            async with aclosing(fill(store, leadership)) as filling:
-                async for number in filling:
-                    taken = number
-        assert len((await store.load()).records) == taken, "what was refused is not there"
+            await fill(store, leadership, taken)
+        assert len((await store.load()).records) == len(taken), "what was refused is not there"
     finally:
         await opened.close()
         server.kill()
