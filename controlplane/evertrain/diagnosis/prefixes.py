@@ -227,7 +227,12 @@ def _step(text: str, start: int, head: _Head, likely: int) -> int:
         head.at, position = found
         return position
     candidates = _candidates(text[start : start + 1])
-    for pattern, apply in (*candidates[max(likely, 0) : likely + 1], *candidates):
+    if likely < len(candidates):
+        pattern, apply = candidates[likely]
+        if likely >= 0 and (match := pattern.match(text, start)) and match.end() > start:
+            apply(head, match)
+            return match.end()
+    for pattern, apply in candidates:
         if (match := pattern.match(text, start)) and match.end() > start:
             apply(head, match)
             return match.end()
@@ -251,6 +256,7 @@ def _origin(kind: SourceKind, node: str | None, rank: int | None, label: str) ->
     return Origin(kind=kind, node=node, rank=rank, label=label)
 
 
+@lru_cache(maxsize=1_024)
 def _candidates(first: str) -> tuple[tuple[re.Pattern[str], _Apply], ...]:
     if not first:
         return ()

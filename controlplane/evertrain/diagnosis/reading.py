@@ -139,7 +139,7 @@ class _Reader:
             return True
         if voice.in_traceback and text[0].isspace():
             return True
-        if _NATIVE_FRAME.match(text):
+        if ("#" in text or "C++" in text) and _NATIVE_FRAME.match(text):
             return True
         if (match := _TABLE.match(text)) and voice.last >= 0 and _TABLE.match(self.found[voice.last].text):
             line = self.found[voice.last]
@@ -182,7 +182,9 @@ def _bounded(text: str) -> Iterator[tuple[int, str]]:
     skipped = len(lines) - LINES_HEAD_MAX - LINES_TAIL_MAX
     for number, line in enumerate(lines, start=1):
         if skipped <= 0 or number <= LINES_HEAD_MAX or number > LINES_HEAD_MAX + skipped:
-            yield number, line.replace("\r", "\n").rstrip("\n").rpartition("\n")[2][: LINE_CHARS_MAX * 2]
+            if "\r" in line:  # a progress bar: what stood there last
+                line = line.replace("\r", "\n").rstrip("\n").rpartition("\n")[2]
+            yield number, line[: LINE_CHARS_MAX * 2]
 
 
 def is_kernel(line: Line) -> bool:
