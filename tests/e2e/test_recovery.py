@@ -91,6 +91,15 @@ def test_launcher_killed_takes_its_workers_along_and_the_gang_comes_back(cluster
     assert "n2" in job.history[0].ended
 
 
+def test_worker_stopped_is_named_and_the_gang_comes_back(cluster: Cluster) -> None:
+    cluster.submit(cluster.tiny())
+    cluster.wait_steps("tiny")
+    os.kill(cluster.worker(1), signal.SIGSTOP)
+    job = cluster.wait_generation("tiny", 2)
+    assert job.history[0].ended == "rank 1 on n2 stood still for 1.6 s: its process was stopped (SIGSTOP)"
+    assert job.world_size == 3
+
+
 def _committed(job: operator_pb2.Job) -> list[operator_pb2.Checkpoint]:
     return [each for each in job.checkpoints if each.state != operator_pb2.CHECKPOINT_STATE_WRITING]
 

@@ -409,11 +409,15 @@ class World(Engine):
                 self.report(node)
         self.settle()
 
-    def fail_worker(self, name: str, *, code: int = -9, message: str = "", job: str = "job") -> None:
+    def fail_worker(
+        self, name: str, *, code: int = -9, message: str = "", still_s: float = 0.0, job: str = "job"
+    ) -> None:
         """A worker on the node dies."""
         current, node = self.job(job), self.nodes[name]
         status = node.launchers[current.id]
-        died = ProcessExit(rank=int(name[1:]), local_rank=0, pid=status.generation, code=code, message=message)
+        died = ProcessExit(
+            rank=int(name[1:]), local_rank=0, pid=status.generation, code=code, message=message, still_s=still_s
+        )
         node.launchers[current.id] = replace(status, group=GroupState.FAILED, exits=(died,))
         if node.connected:
             self.report(node)

@@ -23,6 +23,7 @@ from evertrain.launcher.output import OutputPump, RankFiles
 from evertrain.launcher.policy import LauncherPolicy
 from evertrain.launcher.processes import signal_process
 from evertrain.launcher.slots import ProgressSlots
+from evertrain.launcher.stopped import StoppedWorkers, is_stopped
 
 NO_FAILURE: Final = frozenset({0, int(WorkerExit.YIELDED), int(WorkerExit.DRILLED)})
 ENDED: Final = frozenset({GroupState.SUCCEEDED, GroupState.YIELDED, GroupState.FAILED, GroupState.STOPPED})
@@ -73,6 +74,15 @@ class LocalGroup:
         self._files, self._on_change, self._nursery = files, on_change, nursery
         self._slots = slots
         self._workers: dict[int, Worker] = {}
+        self._stood_still_s: dict[int, float] = {}
+        self._stopped = StoppedWorkers(
+            timers=asyncio.get_running_loop(),
+            gap_s=policy.stopped_gap_s,
+            looks=policy.stopped_looks,
+            pids=lambda: self.pids,
+            over=self._stands_still,
+            is_stopped=is_stopped,
+        )
         self._began = time.monotonic()
         self._stopping = False
 
@@ -95,6 +105,7 @@ class LocalGroup:
             self._workers[worker.child.pid] = worker
             recruit.take(TakeSeat(generation=self.generation, place=place, local_rank=local_rank), writing)
             os.close(writing)
+        self._stopped.begin()
 
     def refuse(self, error: str, *instead: ProcessExit) -> None:
         """The group could not be started, and trying again would not help; ``instead`` of what its workers had told."""
@@ -102,6 +113,13 @@ class LocalGroup:
         self.exits += instead
         self.state = GroupState.FAILED
         self.over = True
+
+    def _stands_still(self, pid: int, still_s: float) -> None:
+        """It holds the whole gang up, and will not end by a SIGTERM."""
+        worker = self._workers[pid]
+        log.warning("rank %d (process %d) is killed: it is stopped since %.1f s", worker.rank, pid, still_s)
+        self._stood_still_s[pid] = round(still_s, 3)
+        worker.child.signal(signal.SIGKILL)
 
     def _worker_gone(self, child: Child) -> None:
         worker = self._workers[child.pid]
@@ -127,6 +145,7 @@ class LocalGroup:
                 message=message,
                 after_s=round(time.monotonic() - self._began, 3),
                 stopped_by_us=self._stopping,
+                still_s=self._stood_still_s.get(child.pid, 0.0),
             )
         )
         log.info("rank %d (process %d) ended with %d. %s", worker.rank, child.pid, code, message)
@@ -138,6 +157,7 @@ class LocalGroup:
 
     async def end(self, grace_s: float) -> None:
         """End every process of the group: SIGTERM, ``grace_s``, SIGKILL; then what they left behind."""
+        self._stopped.rest()
         for worker in self._workers.values():
             worker.child.look()  # what died on its own before this moment is told as such
         alive = [worker for worker in self._workers.values() if worker.child.code is None]

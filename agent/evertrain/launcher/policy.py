@@ -17,6 +17,10 @@ class LauncherPolicy:
     """Between two looks at the workers' progress slots, and two statuses of which only the progress is new."""
     broken_grace_s: float = 2.0
     """At most so long between SIGTERM and SIGKILL for survivors in a broken collective: there is nothing to save."""
+    stopped_gap_s: float = 0.2
+    """Between two looks whether a worker's process is stopped (SIGSTOP)."""
+    stopped_looks: int = 9
+    """A worker that so many looks in a row found stopped is killed: that is noticed within 2 s."""
     fork_deadline_s: float = 20.0
     """For the spare to fork all workers, and for a store to open."""
     gone_report_s: float = 30.0

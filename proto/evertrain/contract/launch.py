@@ -117,6 +117,8 @@ class ProcessExit:
     """Seconds since the generation was started on this node."""
     stopped_by_us: bool = False
     """The launcher had already begun to stop the group."""
+    still_s: float = 0.0
+    """The launcher killed it since its process had been stopped (SIGSTOP) for at least so long. 0: it did not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

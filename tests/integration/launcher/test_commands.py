@@ -146,6 +146,16 @@ async def test_a_stopped_process_ends_at_sigterm_all_the_same(run_python: RunPyt
     assert status.exits[0].code == -signal.SIGTERM
 
 
+async def test_a_worker_that_stays_stopped_is_killed_within_2_s_and_its_end_says_why(run_python: RunPython) -> None:
+    driver = await running(run_python(SLEEP_DEAF, grace_s=60))
+    began = asyncio.get_running_loop().time()
+    os.kill(workers_of(driver.status.pid)[0], signal.SIGSTOP)
+    status = await driver.group(GroupState.FAILED, generation=1)
+    took_s = asyncio.get_running_loop().time() - began
+    assert [(gone.code, gone.still_s, gone.stopped_by_us) for gone in status.exits] == [(-signal.SIGKILL, 1.6, False)]
+    assert 1.6 <= took_s < SOON_S
+
+
 async def test_a_worker_that_saves_at_sigterm_has_the_time_for_it(run_python: RunPython) -> None:
     text = "import signal, sys, time; signal.signal(signal.SIGTERM, lambda *_: (print('saved'), sys.exit(0)))"
     driver = await running(run_python(f"{text}; {SLEEP}"))

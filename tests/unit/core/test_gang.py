@@ -102,6 +102,12 @@ def test_too_few_nodes_queue_the_job_and_say_what_is_missing() -> None:
     assert world.job().gang is not None
 
 
+def test_worker_killed_for_standing_still_is_named_with_the_reason(world: World) -> None:
+    world.train(31)
+    world.fail_worker("n3", still_s=1.6)
+    assert world.job().history[0].ended == "rank 3 on n3 stood still for 1.6 s: its process was stopped (SIGSTOP)"
+
+
 def test_worker_killed_reforms_at_once_on_the_same_nodes_from_the_checkpoint(world: World) -> None:
     world.train(31)
     world.fail_worker("n3")

@@ -169,6 +169,8 @@ def _is_echo(each: ProcessExit) -> bool:
 
 def say_exit(each: ProcessExit) -> str:
     """How a worker ended, in words."""
+    if each.still_s:
+        return f"stood still for {each.still_s:.1f} s: its process was stopped (SIGSTOP)"
     if each.code < 0:
         return f"was killed by {SIGNALS.get(-each.code, f'signal {-each.code}')}"
     if each.code == WorkerExit.CHECKPOINT_REFUSED:

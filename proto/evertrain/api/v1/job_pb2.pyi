@@ -222,7 +222,7 @@ class GangPlace(_message.Message):
     def __init__(self, group_rank: _Optional[int] = ..., group_world_size: _Optional[int] = ..., rank_first: _Optional[int] = ..., world_size: _Optional[int] = ..., master_addr: _Optional[str] = ..., master_port: _Optional[int] = ..., restore_path: _Optional[str] = ..., restore_digest: _Optional[str] = ..., restart_count: _Optional[int] = ..., mtbf_s: _Optional[float] = ..., memory_since: _Optional[int] = ..., copies_to: _Optional[int] = ...) -> None: ...
 
 class ProcessExit(_message.Message):
-    __slots__ = ("rank", "local_rank", "pid", "code", "message", "after_s", "stopped_by_us")
+    __slots__ = ("rank", "local_rank", "pid", "code", "message", "after_s", "stopped_by_us", "still_s")
     RANK_FIELD_NUMBER: _ClassVar[int]
     LOCAL_RANK_FIELD_NUMBER: _ClassVar[int]
     PID_FIELD_NUMBER: _ClassVar[int]
@@ -230,6 +230,7 @@ class ProcessExit(_message.Message):
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
     AFTER_S_FIELD_NUMBER: _ClassVar[int]
     STOPPED_BY_US_FIELD_NUMBER: _ClassVar[int]
+    STILL_S_FIELD_NUMBER: _ClassVar[int]
     rank: int
     local_rank: int
     pid: int
@@ -237,7 +238,8 @@ class ProcessExit(_message.Message):
     message: str
     after_s: float
     stopped_by_us: bool
-    def __init__(self, rank: _Optional[int] = ..., local_rank: _Optional[int] = ..., pid: _Optional[int] = ..., code: _Optional[int] = ..., message: _Optional[str] = ..., after_s: _Optional[float] = ..., stopped_by_us: bool = ...) -> None: ...
+    still_s: float
+    def __init__(self, rank: _Optional[int] = ..., local_rank: _Optional[int] = ..., pid: _Optional[int] = ..., code: _Optional[int] = ..., message: _Optional[str] = ..., after_s: _Optional[float] = ..., stopped_by_us: bool = ..., still_s: _Optional[float] = ...) -> None: ...
 
 class CheckpointNotice(_message.Message):
     __slots__ = ("kind", "generation", "step", "path", "digest", "bytes_total", "world_size", "save_s", "part", "reason", "fixed_size", "every_steps", "samples", "saved_at")

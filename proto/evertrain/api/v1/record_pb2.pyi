@@ -528,7 +528,7 @@ class RecoveryPhasesRecord(_message.Message):
     def __init__(self, detect_ms: _Optional[float] = ..., decide_ms: _Optional[float] = ..., stop_ms: _Optional[float] = ..., restart_ms: _Optional[float] = ..., restore_ms: _Optional[float] = ..., first_step_ms: _Optional[float] = ..., total_ms: _Optional[float] = ...) -> None: ...
 
 class ProcessExitRecord(_message.Message):
-    __slots__ = ("rank", "local_rank", "pid", "code", "message", "after_s", "stopped_by_us")
+    __slots__ = ("rank", "local_rank", "pid", "code", "message", "after_s", "stopped_by_us", "still_s")
     RANK_FIELD_NUMBER: _ClassVar[int]
     LOCAL_RANK_FIELD_NUMBER: _ClassVar[int]
     PID_FIELD_NUMBER: _ClassVar[int]
@@ -536,6 +536,7 @@ class ProcessExitRecord(_message.Message):
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
     AFTER_S_FIELD_NUMBER: _ClassVar[int]
     STOPPED_BY_US_FIELD_NUMBER: _ClassVar[int]
+    STILL_S_FIELD_NUMBER: _ClassVar[int]
     rank: int
     local_rank: int
     pid: int
@@ -543,7 +544,8 @@ class ProcessExitRecord(_message.Message):
     message: str
     after_s: float
     stopped_by_us: bool
-    def __init__(self, rank: _Optional[int] = ..., local_rank: _Optional[int] = ..., pid: _Optional[int] = ..., code: _Optional[int] = ..., message: _Optional[str] = ..., after_s: _Optional[float] = ..., stopped_by_us: bool = ...) -> None: ...
+    still_s: float
+    def __init__(self, rank: _Optional[int] = ..., local_rank: _Optional[int] = ..., pid: _Optional[int] = ..., code: _Optional[int] = ..., message: _Optional[str] = ..., after_s: _Optional[float] = ..., stopped_by_us: bool = ..., still_s: _Optional[float] = ...) -> None: ...
 
 class GenerationHistoryRecord(_message.Message):
     __slots__ = ("generation", "nodes", "world_size", "reason", "ended", "formed_at", "ended_at", "restored_step", "first_step", "last_step", "steps_lost", "phases", "exits", "save_failed", "save_failed_step", "restored_from")
