@@ -182,9 +182,9 @@ def _bounded(text: str) -> Iterator[tuple[int, str]]:
     skipped = len(lines) - LINES_HEAD_MAX - LINES_TAIL_MAX
     for number, line in enumerate(lines, start=1):
         if skipped <= 0 or number <= LINES_HEAD_MAX or number > LINES_HEAD_MAX + skipped:
-            if "\r" in line:  # a progress bar: what stood there last
-                line = line.replace("\r", "\n").rstrip("\n").rpartition("\n")[2]
-            yield number, line[: LINE_CHARS_MAX * 2]
+            # Of a progress bar: what stood there last.
+            shown = line.replace("\r", "\n").rstrip("\n").rpartition("\n")[2] if "\r" in line else line
+            yield number, shown[: LINE_CHARS_MAX * 2]
 
 
 def is_kernel(line: Line) -> bool:
