@@ -56,7 +56,7 @@ def begin(draft: Draft, job: Job) -> Job:
     live = sum(draft.job(name).drill is not None for name in draft.state.live)
     drill = _made(draft, job, checkpoint) if live < draft.policy.drills_max else None
     if drill is None:
-        return draft.put_job(replace(job, drills=replace(book, due_since=book.due_since or draft.now)))
+        return draft.put_job(job if book.due_since else replace(job, drills=replace(book, due_since=draft.now)))
     workers = drill.spec.nodes.min * drill.spec.nproc_per_node
     same = ", for it allows no other number" if workers == checkpoint.world_size else ""
     draft.tell(
@@ -152,6 +152,8 @@ def _part(count: int) -> int:
 def _made(draft: Draft, job: Job, checkpoint: Checkpoint) -> Job | None:
     """The drill with its nodes; None while they cannot be had."""
     nodes, width = size_of(job.spec, checkpoint)
+    if len(draft.state.idle) < nodes:
+        return None  # nearly always, when it waits
     name = drill_name(job.name)
     before = draft.state.jobs.get(name)
     drill = Job(
