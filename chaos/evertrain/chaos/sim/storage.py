@@ -9,6 +9,9 @@ from enum import StrEnum
 STORAGE = "storage"
 """Its name on the network: a cut link is a mount that hangs on that node."""
 
+SAME_AGAIN = "every tensor is the same as at the save before, though steps were made since"
+"""What the trainer library refuses; it does so on what ranks hand over, which have no contents here."""
+
 
 class Condition(StrEnum):
     """How a checkpoint is, whatever anybody believes."""
@@ -44,6 +47,8 @@ class Storage:
         """Faults under which every access fails at once."""
         self.full = 0
         """Faults under which nothing can be written: no space, or a quota."""
+        self.same_again = 0
+        """Faults under which the tensors to be saved are those of the save before: not the state that is trained."""
         self.hanging = 0
         """Faults under which every access waits."""
         self.slow = 1.0
@@ -55,7 +60,9 @@ class Storage:
         """Why nothing can be saved now; empty when it can."""
         if self.down:
             return "Stale file handle"
-        return "No space left on device" if self.full else ""
+        if self.full:
+            return "No space left on device"
+        return SAME_AGAIN if self.same_again else ""
 
     def put(self, job: str, step: int, generation: int) -> Stored:
         """A save that is complete: its marker is written. A path is never written twice."""

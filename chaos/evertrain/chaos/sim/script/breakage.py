@@ -225,19 +225,21 @@ async def _etcd(stage: Stage, args: Args) -> None:
 
 async def _storage(stage: Stage, args: Args) -> None:
     storage = stage.world.site.storage
-    match args.one_of("state", ("down", "full", "hangs", "slow", "tears-next", "ok")):
+    match args.one_of("state", ("down", "full", "hangs", "same-again", "slow", "tears-next", "ok")):
         case "down":
             storage.down += 1
         case "full":
             storage.full += 1
         case "hangs":
             storage.hanging += 1
+        case "same-again":
+            storage.same_again += 1
         case "slow":
             storage.slow = args.read("factor", float)
         case "tears-next":
             storage.tear_next += 1
         case _:
-            storage.down, storage.full, storage.hanging, storage.slow = 0, 0, 0, 1.0
+            storage.down, storage.full, storage.hanging, storage.same_again, storage.slow = 0, 0, 0, 0, 1.0
     args.done()
 
 
@@ -291,8 +293,8 @@ VERBS = (
         _etcd,
     ),
     Verb(
-        "storage down | full | hangs | slow FACTOR | tears-next | ok",
-        "The checkpoint storage; tears-next: the next save looks done and is torn.",
+        "storage down | full | hangs | same-again | slow FACTOR | tears-next | ok",
+        "The checkpoint storage; tears-next: the next save looks done and is torn; same-again: no save brings news.",
         _storage,
     ),
     Verb("spoil newest | STEP JOB rotten | torn | missing | gone | whole", "Damage a checkpoint; or mend it.", _spoil),
