@@ -93,7 +93,7 @@ SHOWS = {
     "exit_code": lines("WorkersEnded.*exit 3"),
     "python_exception": lines("WorkersEnded.*KeyError"),
     "oom_kill": lines("WorkersEnded.*exit -9"),
-    "sigstop": slower(),
+    "sigstop": lines("stood still for 1.8 s: its process was stopped"),
     "deadlock": slower(),
     "collective_never_joined": slower(),
     "collective_stuck": slower(),

@@ -173,7 +173,7 @@ class SimLauncher:
             self.status = replace(self.status, state=LauncherState.READY, master_port=20_000)
             self.tell()
 
-    def _worker_ended(self, workers: Workers, code: int, message: str) -> None:
+    def _worker_ended(self, workers: Workers, code: int, message: str, *, still_s: float = 0.0) -> None:
         """A worker ended by itself, or was killed by somebody else: the group is over on this node."""
         if self.gang is None or self.gang.workers is not workers:
             return
@@ -190,6 +190,7 @@ class SimLauncher:
                 code=code,
                 message=message,
                 after_s=self._site.now() - workers.begun_at,
+                still_s=still_s,
             ),
         )
         self._refresh()
@@ -199,10 +200,10 @@ class SimLauncher:
         self._note_end(f"{state}: exit {code} {message}".rstrip())
         self.tell()
 
-    def kill_worker(self, code: int, message: str = "") -> None:
-        """One of its workers dies from outside."""
+    def kill_worker(self, code: int, message: str = "", *, still_s: float = 0.0) -> None:
+        """One of its workers dies from outside, or the launcher kills it since it stood still for ``still_s``."""
         if self.gang is not None:
-            self._worker_ended(self.gang.workers, code, message)
+            self._worker_ended(self.gang.workers, code, message, still_s=still_s)
 
     def freeze(self, change: int) -> None:
         """Stop its workers (+1) or let them go on (-1)."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from evertrain.chaos.sim.faults.kind import Cost, Group, Hits, Kind, Lasts, Scene, Undo, all_of, has_workers
-from evertrain.chaos.sim.faults.touch import die, freeze, once, sized, slow, stick
+from evertrain.chaos.sim.faults.touch import die, freeze, once, sized, slow, stick, stop
 from evertrain.chaos.sim.plan import Planned
 
 
@@ -93,7 +93,7 @@ KINDS = (
         hits=Hits.NODE,
         needs=has_workers,
         cost=Cost.WORK,
-        begin=once(freeze),
+        begin=stop,
         lasts=Lasts(30.0, 1800.0),
     ),
     Kind(

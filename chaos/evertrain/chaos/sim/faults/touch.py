@@ -8,6 +8,9 @@ from evertrain.chaos.sim.faults.kind import Begin, Scene, Touch, Undo, all_of, n
 from evertrain.chaos.sim.launchers import Gang, SimLauncher
 from evertrain.chaos.sim.plan import Planned
 
+STOPPED_S = 1.8
+"""A launcher kills a worker that is stopped for so long."""
+
 
 def freeze(_launcher: SimLauncher, gang: Gang) -> Undo:
     """They stand still, and heed no SIGTERM."""
@@ -72,6 +75,35 @@ def die_soon(scene: Scene, code: int, message: str) -> Touch:
 
         scene.later(scene.rng.uniform(0.5, 30.0), due)
         return undo
+
+    return touch
+
+
+def stop(scene: Scene, planned: Planned) -> Undo:
+    """A signal stops one of the workers that are there now, which its launcher notices in time."""
+    return once(_stopped(scene))(scene, planned)
+
+
+def _stopped(scene: Scene) -> Touch:
+    def touch(launcher: SimLauncher, gang: Gang) -> Undo:
+        over = False
+
+        def notice() -> None:
+            if over or launcher.gang is not gang:
+                return
+            if launcher.stopped:  # it looks again when it goes on itself
+                scene.later(STOPPED_S, notice)
+            else:
+                launcher.kill_worker(-9, still_s=STOPPED_S)
+
+        def go_on() -> None:
+            nonlocal over
+            over = True
+            thaw()
+
+        thaw = freeze(launcher, gang)
+        scene.later(STOPPED_S, notice)
+        return go_on
 
     return touch
 
