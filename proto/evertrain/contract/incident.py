@@ -13,6 +13,8 @@ from typing import Final
 TIMELINE_MAX: Final = 64
 """Entries of one incident; of more, the first and the newest stay."""
 EVIDENCE_MAX: Final = 12
+NODES_MAX: Final = 64
+"""Nodes named by one incident."""
 TEXT_MAX: Final = 400
 
 

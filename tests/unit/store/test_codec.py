@@ -10,6 +10,7 @@ from google.protobuf.descriptor import Descriptor
 from evertrain.api import mirror
 from evertrain.api.v1 import agent_pb2, job_pb2, operator_pb2, record_pb2
 from evertrain.contract import jobspec, launch
+from evertrain.contract.incident import Incident
 from evertrain.controlplane.core import commands, history, orders, policy, state
 from evertrain.controlplane.core.commands import Decision
 from evertrain.controlplane.core.events import CheckpointVerb
@@ -25,6 +26,7 @@ PAIRS = [
     (state.Job, record_pb2.JobRecord),
     (state.Node, record_pb2.NodeRecord),
     (state.Request, record_pb2.RequestRecord),
+    (Incident, record_pb2.IncidentRecord),
     (commands.Told, record_pb2.EventRecord),
     (codec.Cluster, record_pb2.ClusterRecord),
     (history.RecoveryPhases, operator_pb2.RecoveryPhases),
@@ -68,6 +70,7 @@ def stored(world_state: State) -> dict[Key, bytes]:
         jobs=tuple(world_state.jobs),
         nodes=tuple(world_state.nodes),
         requests=tuple(world_state.requests),
+        incidents=tuple(world_state.incidents),
     )
     writes = [codec.cluster_write(CLUSTER), *codec.writes_for(decision, events_max=10)]
     return {write.key: write.value for write in writes if write.value is not None}
@@ -80,6 +83,7 @@ def test_state_is_the_same_after_it_was_stored_and_read() -> None:
     assert dict(after.jobs) == dict(before.jobs)
     assert dict(after.nodes) == dict(before.nodes)
     assert dict(after.requests) == dict(before.requests)
+    assert dict(after.incidents) == dict(before.incidents)
     assert dict(after.holders) == dict(before.holders)
     assert codec.read_cluster(records) == CLUSTER
 

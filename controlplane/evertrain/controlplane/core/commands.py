@@ -81,6 +81,8 @@ class Decision:
     nodes: tuple[NodeName, ...] = ()
     requests: tuple[str, ...] = ()
     """Requests that became known; those no longer in the state are forgotten."""
+    incidents: tuple[str, ...] = ()
+    """Incidents whose record changed; those no longer in the state are forgotten."""
     told: tuple[Told, ...] = ()
     commands: tuple[Command, ...] = ()
     answers: Mapping[str, Answer] = field(default_factory=dict)

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from immutables import Map
 
+from evertrain.contract.incident import Incident
 from evertrain.contract.launch import LauncherState, LauncherStatus
 from evertrain.controlplane.core.agenda import Agenda
 from evertrain.controlplane.core.commands import Answer, Command, Decision, Refusal, Told, WakeAt
@@ -37,6 +38,7 @@ class Draft:
         self._jobs: dict[JobName, None] = {}
         self._nodes: dict[NodeName, None] = {}
         self._requests: dict[str, None] = {}
+        self._incidents: dict[str, None] = {}
         self._told: list[Told] = []
         self._commands: list[Command] = []
         self._answers: dict[str, Answer] = {}
@@ -94,6 +96,16 @@ class Draft:
             self.agenda.stir()
             if (holder := self._state.holders.get(node.name)) is not None:
                 self.agenda.add(holder)
+
+    def put_incident(self, incident: Incident) -> None:
+        """Make ``incident`` part of the state."""
+        self._state = self._state.with_incident(incident)
+        self._incidents[incident.id] = None
+
+    def forget_incident(self, incident: Incident) -> None:
+        """Make ``incident`` no longer part of the state."""
+        self._state = self._state.without_incident(incident)
+        self._incidents[incident.id] = None
 
     def put_contact(self, node: NodeName, contact: Contact, *, before: Contact | None) -> None:
         """Note what is seen of ``node`` in place of what was :meth:`heard` before; not durable."""
@@ -229,6 +241,7 @@ class Draft:
             jobs=tuple(self._jobs),
             nodes=tuple(self._nodes),
             requests=tuple(self._requests),
+            incidents=tuple(self._incidents),
             told=tuple(self._told),
             commands=(*self._commands, *wake),
             answers=self._answers,

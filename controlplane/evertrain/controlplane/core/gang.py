@@ -17,6 +17,7 @@ from evertrain.controlplane.core.draft import Draft
 from evertrain.controlplane.core.drills import Verdict, conclude, disturbed, judged, refused
 from evertrain.controlplane.core.errands import hear
 from evertrain.controlplane.core.ids import Instant, JobName, NodeName, later
+from evertrain.controlplane.core.incidents import broke, failed, follow, over
 from evertrain.controlplane.core.intake import attached, take_in
 from evertrain.controlplane.core.keeping import tend
 from evertrain.controlplane.core.lineage import newest_checkpoint
@@ -46,6 +47,7 @@ def decide_job(draft: Draft, name: JobName) -> None:
     else:
         _keep(draft, job, job.gang)
     tend(draft, draft.job(name))
+    follow(draft, draft.job(name))
 
 
 # -- ending -----------------------------------------------------------------------
@@ -58,6 +60,10 @@ def _end(draft: Draft, job: Job, state: JobState, reason: str, verdict: Verdict 
     draft.enter(replace(job, gang=None, reserved=()), state, reason)
     if job.drill is not None:
         conclude(draft, job, verdict or Verdict(reason=reason, crash=state is JobState.FAILED))
+    elif state is JobState.FAILED:
+        failed(draft, job, reason)
+    else:
+        over(draft, job, reason)
 
 
 def _cancelling(draft: Draft, job: Job) -> None:
@@ -349,6 +355,7 @@ def _charge(job: Job, gang: Gang, damage: Damage, draft: Draft) -> Job:
         node=next(iter(damage.lost), ""),
         generation=gang.generation,
     )
+    broke(draft, job, gang.generation, cause=damage.cause, lost=damage.lost)
     job = replace(job, breaks=job.breaks + 1)
     if damage.lost or damage.code == WorkerExit.CHECKPOINT_REFUSED or not damage.own:
         return job

@@ -107,5 +107,11 @@ class Policy:
     exits_max: int = 8
     requests_max: int = 2_000
     """Operator requests remembered, so that a repeat gets the first answer."""
+    incidents_max: int = 500
+    """Incidents kept; beyond it the oldest that are resolved are forgotten, then the oldest."""
+    incident_quiet_s: float = 60.0
+    """A job that has been back at work for so long has its incident resolved."""
+    incident_again_s: float = 86_400.0
+    """The same within this time is a recurrence, not a new incident."""
     events_max: int = 10_000
     """Events kept in the store."""

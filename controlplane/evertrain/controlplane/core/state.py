@@ -1,6 +1,6 @@
 """All that a decision may depend on. Frozen; large maps are persistent, so an event costs the same at any size.
 
-``Job``, ``Node`` and ``Request`` are durable: a change of them is committed
+``Job``, ``Node``, ``Request`` and ``Incident`` are durable: a change of them is committed
 before anything is done about it. ``Contact`` is what nodes tell; it lives in the
 leader's memory, and a new leader hears it again from the agents. Indexes say
 which of all these matter, so that nobody walks all nodes to find the few: they
@@ -16,6 +16,7 @@ from enum import StrEnum
 
 from immutables import Map, MapMutation
 
+from evertrain.contract.incident import Incident
 from evertrain.contract.jobspec import JobSpec
 from evertrain.contract.launch import GroupState, LauncherState, LauncherStatus
 from evertrain.controlplane.core.checkpoint import Checkpoint, CheckpointState, Export, Rollback, Task
@@ -308,6 +309,7 @@ class State:
     jobs: Map[JobName, Job] = Map()
     nodes: Map[NodeName, Node] = Map()
     requests: Map[str, Request] = Map()
+    incidents: Map[str, Incident] = Map()
     sequence: int = 0
     """Number of the newest event."""
     contacts: Map[NodeName, Contact] = Map()
@@ -330,6 +332,8 @@ class State:
     """Of each gang."""
     errands: Map[NodeName, tuple[JobName, ...]] = Map()
     """Which jobs have a task with a node."""
+    troubles: Map[str, str] = Map()
+    """By key, the incident that is still open."""
 
     def contact(self, node: NodeName) -> Contact:
         """What is seen of ``node``; a node not heard of in this term is out of sight since its start."""
@@ -407,6 +411,22 @@ class State:
         _mark(idle, node.name, node.name not in self.holders)
         return replace(state, names=tuple(names), idle=idle.finish())
 
+    def with_incident(self, incident: Incident) -> State:
+        """This state with ``incident`` put in, the index kept true."""
+        troubles = self.troubles
+        if not incident.resolved_at:
+            troubles = troubles.set(incident.key, incident.id)
+        elif troubles.get(incident.key) == incident.id:
+            troubles = troubles.delete(incident.key)
+        return replace(self, incidents=self.incidents.set(incident.id, incident), troubles=troubles)
+
+    def without_incident(self, incident: Incident) -> State:
+        """This state without ``incident``, the index kept true."""
+        troubles = self.troubles
+        if troubles.get(incident.key) == incident.id:
+            troubles = troubles.delete(incident.key)
+        return replace(self, incidents=self.incidents.delete(incident.id), troubles=troubles)
+
     def with_contacts(self, seen: Mapping[NodeName, Contact]) -> State:
         """This state with what is now seen of some nodes, the indexes kept true. Decides nothing: no job is told."""
         state = replace(self, contacts=self.contacts.update(seen))
@@ -428,6 +448,7 @@ class State:
             jobs=self.jobs,
             nodes=self.nodes,
             requests=self.requests,
+            incidents=self.incidents,
             sequence=self.sequence,
         )
         return kept.indexed()
@@ -467,6 +488,7 @@ class State:
             live=tuple(job.name for job in sorted(live, key=_seniority)),
             lingering=_lingering(self.jobs.values()),
             errands=_errands(self.jobs.values()),
+            troubles=Map({each.key: each.id for each in self.incidents.values() if not each.resolved_at}),
             musters=Map({job.name: self._mustered(job, job.gang) for job in live if job.gang is not None}),
         )
 

@@ -239,7 +239,13 @@ def digest_of(decision: Decision) -> str:
 def chapter_of(state: State, policy: Policy) -> Chapter:
     """The whole of ``state``, as a chapter holds it."""
     writes = codec.writes_for(
-        Decision(state=state, jobs=tuple(state.jobs), nodes=tuple(state.nodes), requests=tuple(state.requests)),
+        Decision(
+            state=state,
+            jobs=tuple(state.jobs),
+            nodes=tuple(state.nodes),
+            requests=tuple(state.requests),
+            incidents=tuple(state.incidents),
+        ),
         events_max=1 << 62,
     )
     return Chapter(

@@ -92,6 +92,7 @@ class Kind(StrEnum):
     NODE = "node"
     EVENT = "event"
     REQUEST = "request"
+    INCIDENT = "incident"
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from immutables import Map
 
 from evertrain.api import mirror
 from evertrain.api.v1 import record_pb2
+from evertrain.contract.incident import Incident
 from evertrain.controlplane.core.commands import Decision, Told
 from evertrain.controlplane.core.ids import Instant, JobName, NodeName
 from evertrain.controlplane.core.state import Job, Node, Request, State
@@ -52,6 +53,7 @@ def writes_for(decision: Decision, *, events_max: int) -> list[Write]:
     writes = [_request_write(state, request_id) for request_id in decision.requests]
     writes += [_node_write(state.nodes[name]) for name in decision.nodes]
     writes += [_job_write(state.jobs[name]) for name in decision.jobs]
+    writes += [_incident_write(state, incident_id) for incident_id in decision.incidents]
     for told in decision.told:
         writes.append(Write(Key(Kind.EVENT, event_name(told.sequence)), _bytes(told, record_pb2.EventRecord)))
         if told.sequence > events_max:
@@ -83,6 +85,7 @@ def read_state(snapshot: Snapshot, cluster: Cluster) -> State:
     jobs: dict[JobName, Job] = {}
     nodes: dict[NodeName, Node] = {}
     requests: dict[str, Request] = {}
+    incidents: dict[str, Incident] = {}
     sequence = 0
     for key, value in snapshot.records.items():
         match key.kind:
@@ -92,12 +95,19 @@ def read_state(snapshot: Snapshot, cluster: Cluster) -> State:
                 nodes[NodeName(key.name)] = read_node(key, value)
             case Kind.REQUEST:
                 requests[key.name] = _read(Request, record_pb2.RequestRecord, key, value)
+            case Kind.INCIDENT:
+                incidents[key.name] = _read(Incident, record_pb2.IncidentRecord, key, value)
             case Kind.EVENT:
                 sequence = max(sequence, int(key.name))
             case Kind.CLUSTER:
                 pass
     durable = State(
-        cluster_id=cluster.cluster_id, jobs=Map(jobs), nodes=Map(nodes), requests=Map(requests), sequence=sequence
+        cluster_id=cluster.cluster_id,
+        jobs=Map(jobs),
+        nodes=Map(nodes),
+        requests=Map(requests),
+        incidents=Map(incidents),
+        sequence=sequence,
     )
     return durable.indexed()
 
@@ -138,6 +148,12 @@ def _request_write(state: State, request_id: str) -> Write:
     request = state.requests.get(request_id)
     value = None if request is None else _bytes(request, record_pb2.RequestRecord)
     return Write(Key(Kind.REQUEST, request_id), value)
+
+
+def _incident_write(state: State, incident_id: str) -> Write:
+    incident = state.incidents.get(incident_id)
+    value = None if incident is None else _bytes(incident, record_pb2.IncidentRecord)
+    return Write(Key(Kind.INCIDENT, incident_id), value)
 
 
 def _bytes(value: object, kind: type[mirror.M]) -> bytes:

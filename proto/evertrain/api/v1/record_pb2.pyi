@@ -57,6 +57,69 @@ class ExportStateRecord(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     EXPORT_STATE_RECORD_WAITING: _ClassVar[ExportStateRecord]
     EXPORT_STATE_RECORD_DONE: _ClassVar[ExportStateRecord]
     EXPORT_STATE_RECORD_FAILED: _ClassVar[ExportStateRecord]
+
+class IncidentKindRecord(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    INCIDENT_KIND_RECORD_UNSPECIFIED: _ClassVar[IncidentKindRecord]
+    INCIDENT_KIND_RECORD_NODE_LOSS: _ClassVar[IncidentKindRecord]
+    INCIDENT_KIND_RECORD_NODE_FLAPPING: _ClassVar[IncidentKindRecord]
+    INCIDENT_KIND_RECORD_GPU_HARDWARE: _ClassVar[IncidentKindRecord]
+    INCIDENT_KIND_RECORD_HOST_HARDWARE: _ClassVar[IncidentKindRecord]
+    INCIDENT_KIND_RECORD_NODE_SOFTWARE: _ClassVar[IncidentKindRecord]
+    INCIDENT_KIND_RECORD_FABRIC: _ClassVar[IncidentKindRecord]
+    INCIDENT_KIND_RECORD_COLLECTIVE_HANG: _ClassVar[IncidentKindRecord]
+    INCIDENT_KIND_RECORD_STRAGGLER: _ClassVar[IncidentKindRecord]
+    INCIDENT_KIND_RECORD_STORAGE_DEGRADATION: _ClassVar[IncidentKindRecord]
+    INCIDENT_KIND_RECORD_QUOTA_EXHAUSTION: _ClassVar[IncidentKindRecord]
+    INCIDENT_KIND_RECORD_CORRUPTED_CHECKPOINT: _ClassVar[IncidentKindRecord]
+    INCIDENT_KIND_RECORD_CHECKPOINT_OVERDUE: _ClassVar[IncidentKindRecord]
+    INCIDENT_KIND_RECORD_OUT_OF_MEMORY: _ClassVar[IncidentKindRecord]
+    INCIDENT_KIND_RECORD_NUMERICAL_FAILURE: _ClassVar[IncidentKindRecord]
+    INCIDENT_KIND_RECORD_PROGRAM_FAILURE: _ClassVar[IncidentKindRecord]
+    INCIDENT_KIND_RECORD_DEPENDENCY_OUTAGE: _ClassVar[IncidentKindRecord]
+    INCIDENT_KIND_RECORD_PREEMPTION: _ClassVar[IncidentKindRecord]
+    INCIDENT_KIND_RECORD_MASS_UNREACHABLE: _ClassVar[IncidentKindRecord]
+    INCIDENT_KIND_RECORD_CONTROL_PLANE_DEGRADED: _ClassVar[IncidentKindRecord]
+    INCIDENT_KIND_RECORD_ETCD_DEGRADED: _ClassVar[IncidentKindRecord]
+    INCIDENT_KIND_RECORD_CERTIFICATE_EXPIRY: _ClassVar[IncidentKindRecord]
+    INCIDENT_KIND_RECORD_UNKNOWN_FAILURE: _ClassVar[IncidentKindRecord]
+
+class IncidentSeverityRecord(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    INCIDENT_SEVERITY_RECORD_UNSPECIFIED: _ClassVar[IncidentSeverityRecord]
+    INCIDENT_SEVERITY_RECORD_CRITICAL: _ClassVar[IncidentSeverityRecord]
+    INCIDENT_SEVERITY_RECORD_WARNING: _ClassVar[IncidentSeverityRecord]
+    INCIDENT_SEVERITY_RECORD_INFO: _ClassVar[IncidentSeverityRecord]
+
+class IncidentStateRecord(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    INCIDENT_STATE_RECORD_UNSPECIFIED: _ClassVar[IncidentStateRecord]
+    INCIDENT_STATE_RECORD_OPEN: _ClassVar[IncidentStateRecord]
+    INCIDENT_STATE_RECORD_MITIGATED: _ClassVar[IncidentStateRecord]
+    INCIDENT_STATE_RECORD_RESOLVED: _ClassVar[IncidentStateRecord]
+
+class CulpritKindRecord(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    CULPRIT_KIND_RECORD_UNSPECIFIED: _ClassVar[CulpritKindRecord]
+    CULPRIT_KIND_RECORD_GPU: _ClassVar[CulpritKindRecord]
+    CULPRIT_KIND_RECORD_NODE: _ClassVar[CulpritKindRecord]
+    CULPRIT_KIND_RECORD_JOB: _ClassVar[CulpritKindRecord]
+    CULPRIT_KIND_RECORD_INFRASTRUCTURE: _ClassVar[CulpritKindRecord]
+    CULPRIT_KIND_RECORD_NOBODY: _ClassVar[CulpritKindRecord]
+    CULPRIT_KIND_RECORD_UNKNOWN: _ClassVar[CulpritKindRecord]
+
+class TimelineKindRecord(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    TIMELINE_KIND_RECORD_UNSPECIFIED: _ClassVar[TimelineKindRecord]
+    TIMELINE_KIND_RECORD_SIGNAL: _ClassVar[TimelineKindRecord]
+    TIMELINE_KIND_RECORD_DETECTED: _ClassVar[TimelineKindRecord]
+    TIMELINE_KIND_RECORD_DIAGNOSED: _ClassVar[TimelineKindRecord]
+    TIMELINE_KIND_RECORD_ACTION: _ClassVar[TimelineKindRecord]
+    TIMELINE_KIND_RECORD_HELD: _ClassVar[TimelineKindRecord]
+    TIMELINE_KIND_RECORD_RECOVERED: _ClassVar[TimelineKindRecord]
+    TIMELINE_KIND_RECORD_REPEATED: _ClassVar[TimelineKindRecord]
+    TIMELINE_KIND_RECORD_PERSON: _ClassVar[TimelineKindRecord]
+    TIMELINE_KIND_RECORD_CLOSED: _ClassVar[TimelineKindRecord]
 SAVE_KIND_RECORD_UNSPECIFIED: SaveKindRecord
 SAVE_KIND_RECORD_TORCH_SAVE: SaveKindRecord
 SAVE_KIND_RECORD_DCP: SaveKindRecord
@@ -91,6 +154,54 @@ EXPORT_STATE_RECORD_UNSPECIFIED: ExportStateRecord
 EXPORT_STATE_RECORD_WAITING: ExportStateRecord
 EXPORT_STATE_RECORD_DONE: ExportStateRecord
 EXPORT_STATE_RECORD_FAILED: ExportStateRecord
+INCIDENT_KIND_RECORD_UNSPECIFIED: IncidentKindRecord
+INCIDENT_KIND_RECORD_NODE_LOSS: IncidentKindRecord
+INCIDENT_KIND_RECORD_NODE_FLAPPING: IncidentKindRecord
+INCIDENT_KIND_RECORD_GPU_HARDWARE: IncidentKindRecord
+INCIDENT_KIND_RECORD_HOST_HARDWARE: IncidentKindRecord
+INCIDENT_KIND_RECORD_NODE_SOFTWARE: IncidentKindRecord
+INCIDENT_KIND_RECORD_FABRIC: IncidentKindRecord
+INCIDENT_KIND_RECORD_COLLECTIVE_HANG: IncidentKindRecord
+INCIDENT_KIND_RECORD_STRAGGLER: IncidentKindRecord
+INCIDENT_KIND_RECORD_STORAGE_DEGRADATION: IncidentKindRecord
+INCIDENT_KIND_RECORD_QUOTA_EXHAUSTION: IncidentKindRecord
+INCIDENT_KIND_RECORD_CORRUPTED_CHECKPOINT: IncidentKindRecord
+INCIDENT_KIND_RECORD_CHECKPOINT_OVERDUE: IncidentKindRecord
+INCIDENT_KIND_RECORD_OUT_OF_MEMORY: IncidentKindRecord
+INCIDENT_KIND_RECORD_NUMERICAL_FAILURE: IncidentKindRecord
+INCIDENT_KIND_RECORD_PROGRAM_FAILURE: IncidentKindRecord
+INCIDENT_KIND_RECORD_DEPENDENCY_OUTAGE: IncidentKindRecord
+INCIDENT_KIND_RECORD_PREEMPTION: IncidentKindRecord
+INCIDENT_KIND_RECORD_MASS_UNREACHABLE: IncidentKindRecord
+INCIDENT_KIND_RECORD_CONTROL_PLANE_DEGRADED: IncidentKindRecord
+INCIDENT_KIND_RECORD_ETCD_DEGRADED: IncidentKindRecord
+INCIDENT_KIND_RECORD_CERTIFICATE_EXPIRY: IncidentKindRecord
+INCIDENT_KIND_RECORD_UNKNOWN_FAILURE: IncidentKindRecord
+INCIDENT_SEVERITY_RECORD_UNSPECIFIED: IncidentSeverityRecord
+INCIDENT_SEVERITY_RECORD_CRITICAL: IncidentSeverityRecord
+INCIDENT_SEVERITY_RECORD_WARNING: IncidentSeverityRecord
+INCIDENT_SEVERITY_RECORD_INFO: IncidentSeverityRecord
+INCIDENT_STATE_RECORD_UNSPECIFIED: IncidentStateRecord
+INCIDENT_STATE_RECORD_OPEN: IncidentStateRecord
+INCIDENT_STATE_RECORD_MITIGATED: IncidentStateRecord
+INCIDENT_STATE_RECORD_RESOLVED: IncidentStateRecord
+CULPRIT_KIND_RECORD_UNSPECIFIED: CulpritKindRecord
+CULPRIT_KIND_RECORD_GPU: CulpritKindRecord
+CULPRIT_KIND_RECORD_NODE: CulpritKindRecord
+CULPRIT_KIND_RECORD_JOB: CulpritKindRecord
+CULPRIT_KIND_RECORD_INFRASTRUCTURE: CulpritKindRecord
+CULPRIT_KIND_RECORD_NOBODY: CulpritKindRecord
+CULPRIT_KIND_RECORD_UNKNOWN: CulpritKindRecord
+TIMELINE_KIND_RECORD_UNSPECIFIED: TimelineKindRecord
+TIMELINE_KIND_RECORD_SIGNAL: TimelineKindRecord
+TIMELINE_KIND_RECORD_DETECTED: TimelineKindRecord
+TIMELINE_KIND_RECORD_DIAGNOSED: TimelineKindRecord
+TIMELINE_KIND_RECORD_ACTION: TimelineKindRecord
+TIMELINE_KIND_RECORD_HELD: TimelineKindRecord
+TIMELINE_KIND_RECORD_RECOVERED: TimelineKindRecord
+TIMELINE_KIND_RECORD_REPEATED: TimelineKindRecord
+TIMELINE_KIND_RECORD_PERSON: TimelineKindRecord
+TIMELINE_KIND_RECORD_CLOSED: TimelineKindRecord
 
 class NodeRangeRecord(_message.Message):
     __slots__ = ("min", "max", "multiple_of")
@@ -775,3 +886,91 @@ class ClusterRecord(_message.Message):
     created_at: float
     format: int
     def __init__(self, cluster_id: _Optional[str] = ..., created_at: _Optional[float] = ..., format: _Optional[int] = ...) -> None: ...
+
+class TimelineEntryRecord(_message.Message):
+    __slots__ = ("at", "kind", "text")
+    AT_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    at: float
+    kind: TimelineKindRecord
+    text: str
+    def __init__(self, at: _Optional[float] = ..., kind: _Optional[_Union[TimelineKindRecord, str]] = ..., text: _Optional[str] = ...) -> None: ...
+
+class EvidenceLineRecord(_message.Message):
+    __slots__ = ("origin", "text", "signal", "role")
+    ORIGIN_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    SIGNAL_FIELD_NUMBER: _ClassVar[int]
+    ROLE_FIELD_NUMBER: _ClassVar[int]
+    origin: str
+    text: str
+    signal: str
+    role: str
+    def __init__(self, origin: _Optional[str] = ..., text: _Optional[str] = ..., signal: _Optional[str] = ..., role: _Optional[str] = ...) -> None: ...
+
+class IncidentRecord(_message.Message):
+    __slots__ = ("id", "kind", "key", "severity", "state", "opened_at", "mitigated_at", "resolved_at", "title", "cause", "missing", "failure_class", "rule", "confidence", "culprit", "culprits", "job", "generation", "nodes", "evidence", "bundles", "timeline", "done", "to_do", "recurrences", "last_at", "acknowledged_by", "acknowledged_at", "silenced_until", "merged_into", "notified")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    SEVERITY_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    OPENED_AT_FIELD_NUMBER: _ClassVar[int]
+    MITIGATED_AT_FIELD_NUMBER: _ClassVar[int]
+    RESOLVED_AT_FIELD_NUMBER: _ClassVar[int]
+    TITLE_FIELD_NUMBER: _ClassVar[int]
+    CAUSE_FIELD_NUMBER: _ClassVar[int]
+    MISSING_FIELD_NUMBER: _ClassVar[int]
+    FAILURE_CLASS_FIELD_NUMBER: _ClassVar[int]
+    RULE_FIELD_NUMBER: _ClassVar[int]
+    CONFIDENCE_FIELD_NUMBER: _ClassVar[int]
+    CULPRIT_FIELD_NUMBER: _ClassVar[int]
+    CULPRITS_FIELD_NUMBER: _ClassVar[int]
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    NODES_FIELD_NUMBER: _ClassVar[int]
+    EVIDENCE_FIELD_NUMBER: _ClassVar[int]
+    BUNDLES_FIELD_NUMBER: _ClassVar[int]
+    TIMELINE_FIELD_NUMBER: _ClassVar[int]
+    DONE_FIELD_NUMBER: _ClassVar[int]
+    TO_DO_FIELD_NUMBER: _ClassVar[int]
+    RECURRENCES_FIELD_NUMBER: _ClassVar[int]
+    LAST_AT_FIELD_NUMBER: _ClassVar[int]
+    ACKNOWLEDGED_BY_FIELD_NUMBER: _ClassVar[int]
+    ACKNOWLEDGED_AT_FIELD_NUMBER: _ClassVar[int]
+    SILENCED_UNTIL_FIELD_NUMBER: _ClassVar[int]
+    MERGED_INTO_FIELD_NUMBER: _ClassVar[int]
+    NOTIFIED_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    kind: IncidentKindRecord
+    key: str
+    severity: IncidentSeverityRecord
+    state: IncidentStateRecord
+    opened_at: float
+    mitigated_at: float
+    resolved_at: float
+    title: str
+    cause: str
+    missing: _containers.RepeatedScalarFieldContainer[str]
+    failure_class: str
+    rule: str
+    confidence: str
+    culprit: CulpritKindRecord
+    culprits: _containers.RepeatedScalarFieldContainer[str]
+    job: str
+    generation: int
+    nodes: _containers.RepeatedScalarFieldContainer[str]
+    evidence: _containers.RepeatedCompositeFieldContainer[EvidenceLineRecord]
+    bundles: _containers.RepeatedScalarFieldContainer[str]
+    timeline: _containers.RepeatedCompositeFieldContainer[TimelineEntryRecord]
+    done: _containers.RepeatedScalarFieldContainer[str]
+    to_do: _containers.RepeatedScalarFieldContainer[str]
+    recurrences: int
+    last_at: float
+    acknowledged_by: str
+    acknowledged_at: float
+    silenced_until: float
+    merged_into: str
+    notified: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, id: _Optional[str] = ..., kind: _Optional[_Union[IncidentKindRecord, str]] = ..., key: _Optional[str] = ..., severity: _Optional[_Union[IncidentSeverityRecord, str]] = ..., state: _Optional[_Union[IncidentStateRecord, str]] = ..., opened_at: _Optional[float] = ..., mitigated_at: _Optional[float] = ..., resolved_at: _Optional[float] = ..., title: _Optional[str] = ..., cause: _Optional[str] = ..., missing: _Optional[_Iterable[str]] = ..., failure_class: _Optional[str] = ..., rule: _Optional[str] = ..., confidence: _Optional[str] = ..., culprit: _Optional[_Union[CulpritKindRecord, str]] = ..., culprits: _Optional[_Iterable[str]] = ..., job: _Optional[str] = ..., generation: _Optional[int] = ..., nodes: _Optional[_Iterable[str]] = ..., evidence: _Optional[_Iterable[_Union[EvidenceLineRecord, _Mapping]]] = ..., bundles: _Optional[_Iterable[str]] = ..., timeline: _Optional[_Iterable[_Union[TimelineEntryRecord, _Mapping]]] = ..., done: _Optional[_Iterable[str]] = ..., to_do: _Optional[_Iterable[str]] = ..., recurrences: _Optional[int] = ..., last_at: _Optional[float] = ..., acknowledged_by: _Optional[str] = ..., acknowledged_at: _Optional[float] = ..., silenced_until: _Optional[float] = ..., merged_into: _Optional[str] = ..., notified: _Optional[_Iterable[str]] = ...) -> None: ...
