@@ -23,7 +23,6 @@ from evertrain.contract.incident import (
 )
 from evertrain.controlplane.core.draft import Draft
 from evertrain.controlplane.core.ids import Generation, NodeName
-from evertrain.controlplane.core.intake import attached
 from evertrain.controlplane.core.state import Job
 
 _RANKS = (IncidentSeverity.INFO, IncidentSeverity.WARNING, IncidentSeverity.CRITICAL)
@@ -146,8 +145,9 @@ def follow(draft: Draft, job: Job) -> None:
     if gang is None or not gang.running or job.drill is not None:
         return
     for incident in _open(draft, job):
-        first = job.history[-1].first_step
-        if incident.state is IncidentState.OPEN and (first or not attached(draft, job, gang)):
+        if incident.state is IncidentState.OPEN:
+            # A gang counts as running with its first step, or when all its workers run and none of them reports steps.
+            first = job.history[-1].first_step
             at = f"its first step is {first}" if first else "it reports no steps"
             mitigate(draft, incident, f"job {job.name} is back at work in generation {gang.generation}; {at}")
             draft.wake_in(draft.policy.incident_quiet_s)
