@@ -113,6 +113,19 @@ def test_a_job_that_failed_for_good_is_critical_and_open_until_one_of_its_name_w
     assert only(world).state is IncidentState.RESOLVED
 
 
+def test_a_job_that_fails_for_good_without_a_gang_reopens_what_it_had_within_a_day(world: World) -> None:
+    world.fail_worker("n3")
+    world.cancel()
+    world.settle()
+    assert only(world).state is IncidentState.RESOLVED
+    world.launcher_error = "No module named 'torch'"
+    world.submit()
+    assert world.job().state is JobState.FAILED
+    incident = only(world)
+    assert (incident.id, incident.recurrences) == ("INC-1", 1)
+    assert (incident.severity, incident.state) == (IncidentSeverity.CRITICAL, IncidentState.OPEN)
+
+
 def test_incidents_of_a_cancelled_job_are_resolved(world: World) -> None:
     world.fail_worker("n3")
     world.cancel()

@@ -119,9 +119,10 @@ def broke(draft: Draft, job: Job, generation: Generation, *, cause: str, lost: I
 
 def failed(draft: Draft, job: Job, reason: str) -> None:
     """``job`` failed for good: a person has to look. It stays open until a job of this name is back at work."""
-    known = _open(draft, job) or [_opened(draft, _given_up(job, reason))]
+    if not _open(draft, job):
+        sign(draft, _given_up(job, reason))
     to_do = f"mend the cause, then submit job {job.name} again"
-    for each in known:
+    for each in _open(draft, job):
         incident = replace(
             each,
             severity=IncidentSeverity.CRITICAL,
