@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import chain
 from typing import Final
 
 from evertrain.diagnosis.evidence import Clock, Moment, Origin, SourceKind
@@ -227,12 +228,8 @@ def _step(text: str, start: int, head: _Head, likely: int) -> int:
         head.at, position = found
         return position
     candidates = _candidates(text[start : start + 1])
-    if likely < len(candidates):
-        pattern, apply = candidates[likely]
-        if likely >= 0 and (match := pattern.match(text, start)) and match.end() > start:
-            apply(head, match)
-            return match.end()
-    for pattern, apply in candidates:
+    first = candidates[likely : likely + 1] if likely >= 0 else ()
+    for pattern, apply in chain(first, candidates):
         if (match := pattern.match(text, start)) and match.end() > start:
             apply(head, match)
             return match.end()
