@@ -12,14 +12,13 @@ from typing import Final
 
 TIMELINE_MAX: Final = 64
 """Entries of one incident; of more, the first and the newest stay."""
-EVIDENCE_MAX: Final = 12
 NODES_MAX: Final = 64
 """Nodes named by one incident."""
 TEXT_MAX: Final = 400
 
 
 class IncidentKind(StrEnum):
-    """What it is about. Each has a runbook of the same name, an alert rule, a golden script and a drill."""
+    """What it is about."""
 
     NODE_LOSS = "node-loss"
     NODE_FLAPPING = "node-flapping"
@@ -171,8 +170,3 @@ class Incident:
     """Another incident turned out to have the same cause; this one is resolved."""
     notified: tuple[str, ...] = ()
     """``ROUTE:EDGE`` of deliveries that were confirmed, so that a new leader does not repeat them."""
-
-    @property
-    def runbook(self) -> str:
-        """Path of its runbook in the repository."""
-        return f"runbooks/{self.kind}.md"
