@@ -98,7 +98,8 @@ def text(report: Report) -> str:
     lines += [
         "",
         f"data order {verdict}: {audit.samples} samples of {audit.steps} steps compared with the undisturbed plan: "
-        f"{audit.duplicates} twice, {audit.missing} missing; {audit.redone_steps} steps done again after faults",
+        f"{audit.duplicates} twice, {audit.missing} missing; {audit.redone_steps} steps done again after faults, "
+        f"of which {sum(each.steps_lost for each in report.recoveries)} had been complete",
     ]
     if report.losses_repeat is not None:
         same = "the same losses, bit for bit" if report.losses_repeat else "DIFFERENT losses"
